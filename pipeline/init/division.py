@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
 from pipeline.files.plausible import MAX_OUTSIDE, UNITS, are_outside
-from pipeline.files.types import concatenated, value_of
+from pipeline.files.types import concatenated, kind_of, value_of
 from pipeline.init.choice import Choice, label_of_rows, of_role
 from pipeline.init.columns import Column, Look
 from pipeline.init.values import EPOCH, F8, clock_of, counted, floats_of
@@ -191,6 +191,8 @@ def _by_column(look: Look, column: Column, share: float) -> tuple[Divided | None
         scale = UNITS.get(_clock_of(times), 0)
         ends = shown if form == "iso" else [str(begin * scale // 10**6) for begin in cut.begins] if scale else ends
     files = None if is_text else _whole_files(look, np.split(moments_N, np.cumsum(look.rows)[:-1]), cut)
+    if not files and not is_text and kind_of(times.type) == "text" and micros_of(times[:1], "iso").null_count:
+        return None, f"; {name} is text in another form than 2026-11-24 10:30:00"
     option = f"time:{name},validation_from={ends[0]},test_from={ends[1]}"
     sample = look.sample.column(name)
     of_sample = moments_of(sample.cast(value_of(sample.type)), form)

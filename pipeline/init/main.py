@@ -22,7 +22,7 @@ from pipeline.init.choice import Choice, as_option, given_to, is_binary, label_o
 from pipeline.init.columns import Column, Look
 from pipeline.init.division import Division, divide, rate_of, shown_time, split_table
 from pipeline.init.look import look_at_labelled
-from pipeline.init.roles import choose_roles, fit_to_splits, note_of, sequences_of, shared_table
+from pipeline.init.roles import categories_of, choose_roles, fit_to_splits, note_of, sequences_of
 from pipeline.init.values import drafted_time
 from pipeline.machine import limits
 from pipeline.machine.allocator import return_freed_memory
@@ -30,15 +30,7 @@ from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts
 from pipeline.messages.uris import cut, is_remote, uri_of
 from pipeline.prepare.command import sources_of
-from pipeline.prepare.draft import (
-    Draft,
-    DraftedCategory,
-    draft_of,
-    quoted,
-    with_sequences,
-    workflow_name,
-    workflow_text,
-)
+from pipeline.prepare.draft import Draft, draft_of, quoted, with_sequences, workflow_name, workflow_text
 from pipeline.prepare.layout import KEPT, MANIFEST
 from pipeline.prepare.main import MEMORY_PER_BYTE, PROCESS_BYTES
 from pipeline.prepare.main import main as prepare_main
@@ -136,9 +128,7 @@ def init_command(args: argparse.Namespace) -> int:
         root = folder
         draft = draft_of(summary, workflow_name(out.stem), f"Path(__file__).parent / {quoted(folder.name)}")
         if look.delimiter is None:
-            draft = replace(
-                draft, categories=[_category(choice, choices, look) for choice in of_role(choices, "category")]
-            )
+            draft = replace(draft, categories=categories_of(choices, look))
     draft = with_sequences(draft, sequences)
     times, files = [choice.column.name for choice in of_role(choices, "time")], [p for of in parts.values() for p in of]
     draft = replace(draft, time=drafted_time(look, times, draft.columns, files))
@@ -240,7 +230,7 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
         },
         labels=[choice.column.name for choice in of_role(choices, "label")],
         numbers=[choice.column.name for choice in of_role(choices, "number")],
-        categories=[_category(choice, choices, look) for choice in of_role(choices, "category")],
+        categories=categories_of(choices, look),
         statistics="",
         columns=look.sample.column_names,
         num_rows=num_rows,
@@ -328,12 +318,6 @@ def _text_type(choice: Choice) -> str:
         return f":{choice.values[0]}/{choice.values[1]}"
     found = choice.column.types.get(choice.role)
     return f":{found}" if found else ""
-
-
-def _category(choice: Choice, choices: Sequence[Choice], look: Look) -> DraftedCategory:
-    column = choice.column
-    is_list = (column.kind or "").startswith("lists")
-    return DraftedCategory(column.name, shared_table(choice, choices, look) or "", is_list)
 
 
 def _range(column: Column, is_time: bool) -> str:

@@ -27,17 +27,9 @@ from pipeline.init.choice import (
 from pipeline.init.columns import Column, Look, decoded
 from pipeline.init.division import Divided, Division
 from pipeline.init.measures import are_nothing, auc_error, codings, held_out_rates, rank_auc
-from pipeline.init.names import (
-    INDEX_NAMES,
-    OUTCOME_WORDS,
-    THING_WORDS,
-    TIME_WORDS,
-    WEIGHT_WORDS,
-    role_by_name,
-    words_of,
-)
+from pipeline.init.names import INDEXES, OUTCOME_WORDS, THING_WORDS, TIME_WORDS, WEIGHT_WORDS, role_by_name, words_of
 from pipeline.init.values import F8, WholeNumbers
-from pipeline.prepare.draft import DraftedSequence
+from pipeline.prepare.draft import DraftedCategory, DraftedSequence
 
 VERY_FEW = 8
 """Maximum number of distinct whole numbers for which a column is a category even if its name suggests amounts. With few
@@ -110,6 +102,14 @@ def shared_table(choice: Choice, choices: Sequence[Choice], look: Look) -> str |
             if pc.mean(pc.is_in(inside, single).cast(pa.int8())).as_py() >= SHARED_VALUES:
                 return name
     return None
+
+
+def categories_of(choices: Sequence[Choice], look: Look) -> list[DraftedCategory]:
+    """Categories of the workflow."""
+    return [
+        DraftedCategory(c.column.name, shared_table(c, choices, look) or "", (c.column.kind or "").startswith("lists"))
+        for c in of_role(choices, "category")
+    ]
 
 
 def _words(name: str) -> set[str]:
@@ -187,7 +187,7 @@ def _choice(column: Column, look: Look, whole: WholeNumbers) -> Choice:
         said = f"{name} looks like a weight of the rows: if it is one, {as_option(column, 'weight')}"
         return Choice(column, "skip", "its name says it is a weight", said)
     by_name = role_by_name(name)
-    if INDEX_NAMES.fullmatch(name):
+    if INDEXES.fullmatch(name):
         return _row_number(column, "its name says it is an index of pandas")
     if whole.are_times(name, is_timed):
         return Choice(column, "time", "numbers that are days or hours, or grow like a clock's")

@@ -32,18 +32,7 @@ from pipeline.init.choice import Choice, of_role
 from pipeline.init.columns import codes_of
 from pipeline.init.division import HELD_OUT, moments_of
 from pipeline.machine.signals import on_signal
-from pipeline.prepare.draft import (
-    ADDING,
-    ATTENTIVE,
-    DEEP,
-    FAST,
-    FREER,
-    LINEAR,
-    MAX_EPOCHS,
-    Draft,
-    quoted,
-    workflow_text,
-)
+from pipeline.prepare.draft import ADDING, ATTENTIVE, DEEP, FAST, FREER, LINEAR, MAX_EPOCHS, Draft, workflow_text
 from pipeline.prepare.statistics import write_numbers
 from pipeline.records import I32, I64
 from pipeline.serving.commit import open_commit
@@ -132,7 +121,7 @@ def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choice
             pq.write_table(part, folder / name, row_group_size=1 << 16)
         small = replace(
             draft,
-            root=f"Path({quoted(scratch)})",
+            root=f"Path({scratch!r})",
             splits={"train": [TRAIN], "validation": [HELD]},
             num_rows=len(rows.train),
             rates={label: pc.mean(rows.train.column(label).cast(pa.float64())).as_py() for label in draft.labels},

@@ -152,6 +152,12 @@ def test_rows_of_one_time_stay_together(tmp_path_factory, counts):
     assert min(found.shares) > 0
 
 
+def test_rows_of_parquet_are_not_divided_by_text_of_other_forms(tmp_path):
+    times = pc.strftime(pa.array(BEGIN + np.arange(6000) * 600, pa.timestamp("s")), "%d.%m.%Y %H:%M:%S")
+    look = look_at_files([named(write_logs(tmp_path, log=log(times)) / "log.parquet")])
+    assert "time is text in another form than 2026" in divide(look, choose_roles(look, ["click"])).why
+
+
 def test_files_of_a_null_partition_are_for_training(tmp_path):
     days = ("__HIVE_DEFAULT_PARTITION__", *(f"2026-11-{day:02}" for day in range(1, 10)))
     for number, day in enumerate(days):

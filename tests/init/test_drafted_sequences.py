@@ -75,6 +75,7 @@ def test_a_list_with_the_row_s_own_value_is_pooled(tmp_path):
 def test_models_of_several_labels_pool_lists(tmp_path):
     workflow = sequenced(tmp_path, "--label", "click", "--label", "buy", buy=[np.arange(ROWS) % 2] * 2)
     assert (workflow.data.sequences, workflow.model.kind) == ((), SharedBottom)
+    assert (workflow.data.labels, workflow.model.args["num_labels"]) == (("click", "buy"), 2)
     assert {*ITEMS} < {category.name for category in workflow.data.categories}
 
 

@@ -17,9 +17,8 @@ from pipeline.files.find import named
 from pipeline.init.columns import described_column
 from pipeline.init.look import look_at_files
 from pipeline.init.main import PIECE_BYTES, main, table_of
-from pipeline.init.roles import choose_roles, shared_table
+from pipeline.init.roles import choose_roles
 from pipeline.machine import limits
-from pipeline.models import SharedBottom
 from pipeline.prepare.arguments import read_arguments
 from pipeline.prepare.main import main as prepare
 from pipeline.run import main as run
@@ -39,7 +38,7 @@ def table(rows=ROWS, seed=0, **more):
 
 def roles_of(found, folder, labels=()):
     look = look_at_files([named(write_logs(folder, all=found) / "all.parquet")])
-    return {choice.column.name: choice for choice in choose_roles(look, labels)}, look
+    return {choice.column.name: choice for choice in choose_roles(look, labels)}
 
 
 @pytest.mark.parametrize("form", some(["named", "Parquet", "a header", "none", "a time"], "a header"))
@@ -58,23 +57,6 @@ def test_a_log_becomes_a_workflow_that_learns_at_the_first_try(tmp_path, capsys,
     folder = tmp_path / "run"
     assert run([str(tmp_path / "my.py"), "--serial", "--run-dir", str(folder), "--set", "device=cpu"]) == 0
     assert json.loads((folder / "result.json").read_bytes())["auc"] > 0.8
-
-
-def test_several_labels_become_a_model_with_as_many_outputs(tmp_path):
-    bought = np.random.default_rng(0).integers(0, 2, 99)
-    write_logs(tmp_path, train=table(99, bought=bought), test=table(99, 1, bought=bought))
-    found = drafted(tmp_path, "--label", "click", "--label", "bought")
-    assert run([str(tmp_path / "my.py"), "--explain"]) == 0
-    assert (found.data.labels, found.model.kind) == (("click", "bought"), SharedBottom)
-    assert found.model.args["num_labels"] == 2
-
-
-def test_files_in_order_hold_out_the_last_ones(tmp_path):
-    write_logs(tmp_path, **{f"day_{day}": table(100, seed=day) for day in range(1, 13)})
-    (tmp_path / "README.md").write_text("days")
-    data = drafted(tmp_path).data
-    assert (data.validation, data.test) == (("day_9.parquet", "day_10.parquet"), ("day_11.parquet", "day_12.parquet"))
-    assert data.train == tuple(f"day_{day}.parquet" for day in range(1, 9))
 
 
 @pytest.mark.parametrize("form", ["folders", "Delta"])
@@ -128,14 +110,14 @@ def test_a_workflow_names_folders_and_tables_never_parts(tmp_path, form):
     ],
 )
 def test_a_column_is_taken_for_what_its_values_are(tmp_path, name, values, role, why):
-    found = roles_of(table().append_column(name, pa.array(values)), tmp_path, ["click"])[0][name]
+    found = roles_of(table().append_column(name, pa.array(values)), tmp_path, ["click"])[name]
     assert (found.role, why in found.why) == (role, True), found.why
 
 
 def test_few_rows_show_no_leak(tmp_path):
     clicks = [n % 2 for n in range(30)]
     log = pa.table({"click": clicks, "user": [n // 2 for n in range(30)], "price": clicks, "city": [*map(str, clicks)]})
-    found = roles_of(log, tmp_path, ["click"])[0]
+    found = roles_of(log, tmp_path, ["click"])
     assert {found[name].role for name in ("user", "city")} == {"category"}
     assert not any(choice.warning for choice in found.values())
 
@@ -291,11 +273,6 @@ def test_a_column_that_no_file_of_a_split_has_is_left_out(tmp_path, capsys):
     write_logs(tmp_path, test=table(99, seed=1).drop(["user_id", "colour"]))
     assert init([str(tmp_path), "--out", str(tmp_path / "my.py"), "--fresh"]) == 2
     assert "none of the columns click, price, user_id, colour is a category" in capsys.readouterr().err
-
-
-def test_a_list_shares_the_table_of_the_column_of_its_values(tmp_path):
-    found, look = roles_of(table(hist_users=[[n % 50, n % 49] for n in N]), tmp_path)
-    assert shared_table(found["hist_users"], list(found.values()), look) == "user_id"
 
 
 ALONE = table().select(["click", "price"])

@@ -74,7 +74,6 @@ NEAR = {
     "id by group": lambda c, t, r: 2 * (t % 40) + c,
     "id by text": lambda c, t, r: [f"{'AB'[one]}{n % 9000}" for one, n in zip(c, t, strict=True)],
     "score": lambda c, t, r: r.normal(0, 1, len(c)) + 6 * c,
-    "dwell time, 0.1 % noise": lambda c, t, r: noisy(np.where(c, r.exponential(9, len(c)), 0.0), 0.001, r),
     "dwell time, 1 % noise": lambda c, t, r: noisy(np.where(c, r.exponential(9, len(c)), 0.0), 0.01, r),
 }
 """An AUC above .98."""
@@ -110,11 +109,11 @@ def test_no_candidate_and_no_split_reads_a_leak(tmp_path, capsys):
     """Unless the user says that it is known before."""
     columns, _ = log_of(0.3, 2000)
     times = or_nothing(columns["click"], (BEGIN + np.arange(2000) * 600).tolist(), 0, pa.timestamp("s"))
-    write_logs(tmp_path, log=pa.table(columns | {"at": times}))
-    drafted(tmp_path)
+    source = write_logs(tmp_path / "data", log=pa.table(columns | {"at": times}))
+    drafted(tmp_path, source=source)
     assert "drawn at random" in capsys.readouterr().out
     assert '"at"' not in (tmp_path / "my.py").read_text()
-    drafted(tmp_path, "--fresh", "--as", "at=time")
+    drafted(tmp_path, "--fresh", "--as", "at=time", source=source)
     assert "is left out" not in capsys.readouterr().out
 
 

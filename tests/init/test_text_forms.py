@@ -189,11 +189,8 @@ def test_numbers_in_quotes_are_read_as_numbers():
         (b"", "a blank line"),
         (ROW + ROW, "more than one object in the line"),
         (ROW[:-1], "not an object of JSON from its begin to its end"),
-        (b'{"click":', "not an object of JSON"),
-        (b"1}", "not an object of JSON"),
-        (b"[1]", "not an object of JSON"),
-        (ROW.replace(b"q", b"\xff"), "is not UTF-8"),
-        (ROW.replace(b"other", b"\xff"), "is not UTF-8"),
+        *((line, "not an object of JSON") for line in (b'{"click":', b"1}", b"[1]")),
+        *((ROW.replace(text, b"\xff"), "is not UTF-8") for text in (b"q", b"other")),
         (ROW.replace(b":5", b":5.5"), "column 'u.id': '5.5' is no int64"),
         (ROW.replace(b"1.0", b"2"), "column 'click': a label must be 0 or 1"),
         (ROW.replace(b"0.5", b'"a"'), "column 'p': 'a' is no float"),
@@ -204,9 +201,9 @@ def test_a_broken_object_is_refused_wherever_it_is(line, said):
     parse = json_parser(formats.csv(JSON, "json"))
     with pytest.raises(RefusedLine, match=said.replace("'", ".")):
         parse(line + b"\n")
-    for text in (ROW + b"\n" + line + b"\n" + ROW, line + b"\n" + ROW):
+    for lines in ([ROW, line, ROW], [line, ROW]):
         with pytest.raises(RefusedLine):
-            parse(text)
+            parse(b"\n".join(lines))
 
 
 def written(path, head, rows, **options):
