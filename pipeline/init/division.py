@@ -256,7 +256,7 @@ def moments_of(times: pa.ChunkedArray, form: str) -> tuple[I64, NDArray[np.bool_
     """[N] integers in the order of the times: microseconds since 1970; other integers as they are; and [N] True for
     those outside 1990 to 2100, which get the least of the others, since they are for training. `form`: form of texts;
     any that is unknown is detected. None if a time is missing, or the form is unknown."""
-    clock = _clock_of(times)
+    is_raw = not (clock := _clock_of(times)) and pa.types.is_integer(times.type)
     if pa.types.is_string(times.type) or pa.types.is_large_string(times.type):
         form = form if form in DAYS else next(iter(forms_of(times)), "")
         times = pa.chunked_array([micros_of(times, form)]) if form else times
@@ -270,7 +270,7 @@ def moments_of(times: pa.ChunkedArray, form: str) -> tuple[I64, NDArray[np.bool_
     if times.null_count or not (pa.types.is_temporal(times.type) or pa.types.is_integer(times.type)):
         return None
     moments_N = np.asarray(times.cast(pa.int64()))
-    outside_N = are_outside(pa.array(moments_N))
+    outside_N = are_outside(pa.array(moments_N, None if is_raw else pa.timestamp("us")))
     return np.where(outside_N, moments_N.min(initial=moments_N.max(initial=0), where=~outside_N), moments_N), outside_N
 
 

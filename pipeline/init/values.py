@@ -257,16 +257,14 @@ def clock_of(values_M: F8, counts_M: I8) -> str:
         and 10_01_01_00 <= values_M[0] <= values_M[-1] < 10**14
         and (values_M == np.trunc(values_M)).all()
     )
+    texts = pa.array(values_M.astype(np.int64) if is_long else ()).cast(pa.string())
     for form in DIGITS if is_long else ():
-        rest_M, part_M = values_M.astype(np.int64), dict.fromkeys("HMS", np.zeros(1, np.int64))
-        for part in form[:0:-2]:
-            rest_M, part_M[part] = np.divmod(rest_M, 10_000 if part == "Y" else 100)
-        year_M, month_M, day_M = part_M.get("Y", 2000 + part_M.get("y", 0)), part_M["m"], part_M["d"]
-        months_M = ((year_M - 1970) * 12 + np.clip(month_M, 1, 12) - 1).astype("datetime64[M]")
-        good_M = (rest_M == 0) & (year_M >= 2001) & (year_M <= 2032) & (month_M >= 1) & (month_M <= 12) & (day_M >= 1)
-        good_M &= (months_M.astype("datetime64[D]") + (day_M - 1)).astype("datetime64[M]") == months_M
-        if (good_M & (part_M["H"] < 24) & (part_M["M"] < 60) & (part_M["S"] < 60)).all():
-            return form
+        if _are_in(form, texts[:100]):
+            times = pc.strptime(texts, form, "s", error_is_null=True)
+            years = pc.min_max(pc.year(times)).as_py()
+            # 30 February would become 2 March.
+            if pc.strftime(times, form).equals(texts) and 2001 <= years["min"] <= years["max"] <= 2032:
+                return form
     most = (1 - MAX_OUTSIDE) * counts_M.sum()
     for unit, scale in UNITS.items() if len(values_M) else ():
         if counts_M[(EPOCH[0] * scale <= values_M) & (values_M <= EPOCH[1] * scale)].sum() >= most:
