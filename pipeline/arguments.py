@@ -93,10 +93,6 @@ def init_arguments() -> argparse.ArgumentParser:
         "its values), weight (of the rows) or nothing; repeat it for several",
     )  # fmt: skip
     parser.add_argument(
-        "--ask", action="store_true",
-        help="ask whether to keep each column that nearly determines the label; without a terminal, all are kept",
-    )  # fmt: skip
-    parser.add_argument(
         "--skip-bad", type=float, metavar="SHARE",
         help="make a copy without bad rows, such as broken lines or infinite numbers, up to this share of them",
     )  # fmt: skip

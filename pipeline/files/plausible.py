@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pipeline.files.types import value_of
 
@@ -15,6 +16,8 @@ UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 BOUNDS = {unit: (631_152_000 * n, 4_133_980_800 * n) for unit, n in UNITS.items()}
 """Beginning of 1990 and of 2101, by unit."""
 DIGITS = re.compile(r"(19|20)\d\d(0\d|1[0-2])[0-3]\d(\d\d)*")
+MAX_OUTSIDE = 0.01
+"""Maximum share of rows with other times, as of a broken clock, that are divided by time: they are for training."""
 STRPTIME = "pyarrow.compute.strptime(column.cast('string'), '{}', 's')"
 
 
@@ -28,22 +31,42 @@ def timestamps(times: Any, unit: str | None) -> Any:
 
 def check_plausible(times: Any, where: object, first_row: int, what: str) -> None:
     """Raises ValueError, with file, row, and the unit that would fit, if a time lies outside 1990 to 2100. `times`: as
-    from `timestamps`. Numbers have the unit in which the greatest is plausible, if any. `what`: the column."""
-    is_time = pa.types.is_timestamp(times.type)
-    if not len(times) or not (is_time or pa.types.is_integer(times.type) or pa.types.is_floating(times.type)):
-        return
-    times_N = np.asarray(times.cast(pa.int64()) if is_time else times)
-    unit = times.type.unit if is_time else next(iter(_units_of(times_N.max())), "")
-    begin, end = BOUNDS.get(unit, (-np.inf, np.inf))
-    for at in np.flatnonzero((times_N < begin) | (times_N >= end))[:1].tolist():
-        shown = {one: times_N[at].astype(f"datetime64[{one}]") for one in UNITS}
-        ways = [f"in the unit {one!r} it would be {shown[one]}" for one in _units_of(times_N[at])]
-        if DIGITS.fullmatch(str(times_N[at])):
+    from `timestamps`. `what`: the column."""
+    for at in np.flatnonzero(are_outside(times))[:1].tolist():
+        value, unit = np.asarray(_numbers(times))[at], _unit_of(times)
+        shown = {one: value.astype(f"datetime64[{one}]") for one in UNITS}
+        ways = [f"in the unit {one!r} it would be {shown[one]}" for one in _units_of(value)]
+        if DIGITS.fullmatch(str(value)):
             ways.append(f"digits are converted by {STRPTIME.format('%Y%m%d')}")
         raise ValueError(
-            f"{where}, row {first_row + at:,}: {what} is {times_N[at]} in the unit {unit!r}, or {shown[unit]}; expected"
+            f"{where}, row {first_row + at:,}: {what} is {value} in the unit {unit!r}, or {shown[unit]}; expected"
             f" a time from 1990 to 2100; {', or '.join(ways) or 'no unit fits: correct it, or leave the row out'}"
         )
+
+
+def are_outside(times: Any) -> NDArray[np.bool_]:
+    """[N] True for times outside 1990 to 2100. `times`: as from `timestamps`. Numbers have the unit in which their
+    median is plausible; without one, none is outside."""
+    if not len(times) or not (unit := _unit_of(times)):
+        return np.zeros(len(times), np.bool_)
+    times_N, (begin, end) = np.asarray(_numbers(times)), BOUNDS[unit]
+    return np.asarray((times_N < begin) | (times_N >= end))
+
+
+def _numbers(times: Any) -> NDArray[Any]:
+    return np.asarray(times.cast(pa.int64()) if pa.types.is_timestamp(times.type) else times)
+
+
+def _unit_of(times: Any) -> str:
+    """Unit of times; of numbers, the one in which their median is plausible; "" if there is none."""
+    if pa.types.is_timestamp(times.type):
+        return str(times.type.unit)
+    if not (pa.types.is_integer(times.type) or pa.types.is_floating(times.type)):
+        return ""
+    known_M = _numbers(times.drop_null())
+    return (
+        next(iter(_units_of(np.partition(known_M, len(known_M) // 2)[len(known_M) // 2])), "") if len(known_M) else ""
+    )
 
 
 def _units_of(value: float) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,6 @@ from pipeline.init.forms import Form, nested_note
 from pipeline.prepare.schema import Role
 from pipeline.prepare.times import DAYS, micros_of
 from pipeline.records import I32, I64
-
-NO_LIMITS: Mapping[str, tuple[Any, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +31,10 @@ class Column:
     num_nulls: int
     num_different: int
     """Number of distinct values, without null; for a list column, of the values in the lists."""
-    minimum: Any
-    maximum: Any
+    minimum: Any = None
+    maximum: Any = None
     """Minimum and maximum: exact if the files have statistics, else of the sample. None for text and lists."""
-    examples: tuple[Any, ...]
+    examples: tuple[Any, ...] = ()
     infinite: bool = False
     """True if some values are known to be infinite; `minimum` and `maximum` then cover the other values of the sample.
     """
@@ -72,7 +69,7 @@ class Look:
 
 def unread_column(name: str, found: pa.DataType, num_rows: int, note: str = "") -> Column:
     """Description of a column that is not read. `note`: reason, unless the user gave it no role."""
-    return Column(name, found, None, num_rows, 0, num_rows, None, None, (), note=note)
+    return Column(name, found, None, num_rows, 0, num_rows, note=note)
 
 
 def with_unread(sample: pa.Table, columns: Sequence[Column]) -> pa.Table:
@@ -104,32 +101,27 @@ def described_text(name: str, values: pa.ChunkedArray, form: Form) -> Column:
     return replace(column, kind="time", minimum=known[order[0].as_py()], maximum=known[order[-1].as_py()])
 
 
-def described_column(name: str, values: pa.ChunkedArray, limits: Mapping[str, tuple[Any, Any]] = NO_LIMITS) -> Column:
-    """Description of a column of the sample. `limits`: column -> minimum and maximum according to file statistics."""
+def described_column(name: str, values: pa.ChunkedArray, ends: Sequence[Any] = ()) -> Column:
+    """Description of a column of the sample. `ends`: minima and maxima according to file statistics."""
     found = values.type
     # Lists of floats may be whole numbers in the sample, but not in other rows.
     kind = {"times": "time", "lists of numbers": None}.get(str(kind_of(found)), kind_of(found))
     if kind is None:
-        return Column(
-            name, found, None, len(values), values.null_count, len(values) - values.null_count, None, None, ()
-        )
-    flat = decoded(values)
-    if is_list(found):
-        flat = pc.list_flatten(values)
+        return Column(name, found, None, len(values), values.null_count, len(values) - values.null_count)
+    flat = pc.list_flatten(values) if is_list(found) else decoded(values)
     if pa.types.is_timestamp(flat.type) and flat.type.unit == "ns":
         # Without pandas, nanoseconds have no Python objects.
         flat = flat.cast(pa.timestamp("us", flat.type.tz), safe=False)
     different = pc.unique(flat)
     different = different.filter(pc.is_valid(different)) if len(different) else different
-    minimum = maximum = None
-    ends, infinite = limits.get(name), False
+    minimum, maximum, infinite = None, None, False
     if kind in ("integers", "numbers", "time") and len(different):
         known = flat
         if pa.types.is_floating(known.type):
-            infinite = any(map(math.isinf, ends or ())) or pc.any(pc.is_inf(known)).as_py() is True
+            infinite = any(map(math.isinf, ends)) or pc.any(pc.is_inf(known)).as_py() is True
             known = known.filter(pc.fill_null(pc.is_finite(known), False))
         # Row groups may lack statistics, and those of floats with NaN say nothing: the sample may reach further.
-        both = [*map(as_python, pc.min_max(known).values()), *(ends if ends and not infinite else ())]
+        both = [*map(as_python, pc.min_max(known).values()), *(() if infinite else ends)]
         both = [end for end in both if end is not None and end == end]
         minimum, maximum = min(both, default=None), max(both, default=None)
     examples = tuple(map(as_python, different.slice(0, 3)))

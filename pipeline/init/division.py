@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
-from pipeline.files.plausible import BOUNDS
-from pipeline.files.types import concatenated, value_of
-from pipeline.init.choice import Choice, of_role
+from pipeline.files.plausible import MAX_OUTSIDE, UNITS, are_outside
+from pipeline.files.types import concatenated, kind_of, value_of
+from pipeline.init.choice import Choice, label_of_rows, of_role
 from pipeline.init.columns import Column, Look
-from pipeline.init.labels import label_of_rows
-from pipeline.init.values import CLOCKS, EPOCH, F8, clock_of, floats_of
+from pipeline.init.values import EPOCH, F8, clock_of, counted, floats_of
 from pipeline.prepare.main import aligned
 from pipeline.prepare.times import DAY, DAYS, forms_of, micros_of
 from pipeline.records import I64
@@ -36,7 +35,7 @@ HELD_OUT, MORE_HELD_OUT, FEW_POSITIVES = 0.1, 0.2, 3000
 LEAST, MOST = 1 / 3, 0.25
 """Minimum share of validation and of test, relative to the wanted one, if they are whole units; and their maximum
 share, so that at least half of the rows are for training."""
-UNITS = {"month": 0, "week": 7 * DAY, "day": DAY, "hour": DAY // 24, "": 1}
+SIZES = {"month": 0, "week": 7 * DAY, "day": DAY, "hour": DAY // 24, "": 1}
 """Units of time -> microseconds, the coarsest first. Months have no fixed length; the last unit is a single time."""
 MIN_UNITS = 5
 """Minimum number of units for holding out whole ones."""
@@ -135,20 +134,28 @@ def _top(paths: Sequence[DataFile]) -> int:
 
 def _by_paths(look: Look, pattern: re.Pattern[str], share: float) -> Divided | None:
     """Split by the times in the paths of the files, below the folder that contains all, or in the whole paths; None if
-    they have none that can divide the rows. Files of a null partition are for training, since their time is unknown."""
+    they have none that can divide the rows. Files without a time are for training: those of a null partition, and those
+    with other names, such as day=1970-01-01, if they have at most MAX_OUTSIDE of the rows."""
+    rows_F = np.array(look.rows)
     for top in (_top(look.paths), 0):
         in_names = ["".join(f"{name}={value}/" for name, value in path.partitions) for path in look.paths]
         found = [pattern.search(text + str(path)[top:]) for text, path in zip(in_names, look.paths, strict=True)]
         moments = [_moment(one) if one else None for one in found]
-        if any(m is None and all(value for _, value in p.partitions) for m, p in zip(moments, look.paths, strict=True)):
+        are_whole = [all(value for _, value in path.partitions) for path in look.paths]
+        outside_F = np.array([moment is None for moment in moments]) & are_whole
+        if rows_F[outside_F].sum() > MAX_OUTSIDE * rows_F.sum():
             continue
         oldest = min((moment for moment in moments if moment is not None), default=0)
         moments_F = np.array([oldest if moment is None else moment for moment in moments])
-        units = UNITS if pattern is DATE else {next((one[1] for one in found if one), "").lower(): 1}
-        if cut := _cut(moments_F, np.array(look.rows), share, {unit: size for unit, size in units.items() if unit}):
+        units = SIZES if pattern is DATE else {next((one[1] for one in found if one), "").lower(): 1}
+        if cut := _cut(moments_F, rows_F, share, {unit: size for unit, size in units.items() if unit}):
             begins = [_shown_begin(begin) for begin in cut.begins] if pattern is DATE else cut.begins
             files = _whole_files(look, moments_F[:, None], cut)
-            return Divided(cut.said("the paths of the files", begins), files, "", cut.shares)
+            why = cut.said("the paths of the files", begins)
+            if outside_F.any():
+                such = f"files without such a time, such as {look.paths[int(outside_F.argmax())]}"
+                why += f"; {rows_F[outside_F].sum():,} rows of {such}, are for training"
+            return Divided(why, files, "", cut.shares)
     return None
 
 
@@ -158,21 +165,21 @@ def _moment(found: re.Match[str]) -> int:
         return int(found[2])
     year, month, day, hour = found.groups("0")
     days = int(np.datetime64(f"{year}-{month:0>2}", "D").astype(np.int64)) + max(1, int(day)) - 1
-    return days * DAY + int(hour) * UNITS["hour"]
+    return days * DAY + int(hour) * SIZES["hour"]
 
 
 def _by_column(look: Look, column: Column, share: float) -> tuple[Divided | None, str]:
     """Split by a time column, or the reason why it cannot divide the rows, as the end of a sentence."""
     name, form, is_text = column.name, column.types.get("time", ""), look.delimiter is not None
     times = look.sample.column(name) if is_text else column_of(look.paths, name)
-    moments_N = moments_of(times, form)
-    if moments_N is None:
+    found = moments_of(times, form)
+    if found is None:
         return None, f"; {name} is not in every row, or not in one form"
-    (begin, end), newest = BOUNDS["us"], moments_N.max(initial=0)
-    if newest >= begin and (moments_N.min() < begin or newest >= end):
+    moments_N, outside_N = found
+    if outside_N.mean() > MAX_OUTSIDE:
         return None, f"; {name} has times outside 1990 to 2100"
     different_M, first_M, counts_M = np.unique(moments_N, return_index=True, return_counts=True)
-    cut = _cut(different_M, counts_M, share, UNITS)
+    cut = _cut(different_M, counts_M, share, SIZES)
     if cut is None:
         at = f"{counts_M.max() / counts_M.sum():.0%} of the rows have the time {times[int(first_M[counts_M.argmax()])]}"
         return None, f"; {name} cannot divide them: {len(different_M):,} different times, and {at}"
@@ -181,14 +188,20 @@ def _by_column(look: Look, column: Column, share: float) -> tuple[Divided | None
     shown = [_shown_begin(begin) for begin in cut.begins] if cut.unit else [*map(shown_time, firsts)]
     if cut.unit and is_text:
         # The sample may lack the first times of a unit.
-        scale = _clock_of(times)
+        scale = UNITS.get(_clock_of(times), 0)
         ends = shown if form == "iso" else [str(begin * scale // 10**6) for begin in cut.begins] if scale else ends
     files = None if is_text else _whole_files(look, np.split(moments_N, np.cumsum(look.rows)[:-1]), cut)
+    if not files and not is_text and kind_of(times.type) == "text" and micros_of(times[:1], "iso").null_count:
+        return None, f"; {name} is text in another form than 2026-11-24 10:30:00"
     option = f"time:{name},validation_from={ends[0]},test_from={ends[1]}"
     sample = look.sample.column(name)
-    sample_N = moments_of(sample.cast(value_of(sample.type)), form)
-    held_N = None if sample_N is None else sample_N >= cut.begins[0]
-    return Divided(cut.said(name, shown), files, option, cut.shares, held_N), ""
+    of_sample = moments_of(sample.cast(value_of(sample.type)), form)
+    held_N = None if of_sample is None else of_sample[0] >= cut.begins[0]
+    why = cut.said(name, shown)
+    if outside_N.any():
+        such = f"such as {shown_time(times[int(outside_N.argmax())])}, which is outside 1990 to 2100"
+        why += f"; {outside_N.sum():,} {'sampled ' * is_text}rows have a {name} {such}, and are for training"
+    return Divided(why, files, option, cut.shares, held_N), ""
 
 
 def _cut(moments_M: I64, rows_M: I64, share: float, units: Mapping[str, int]) -> Cut | None:
@@ -239,30 +252,32 @@ def column_of(paths: Sequence[DataFile], name: str) -> pa.ChunkedArray:
     return column.cast(value_of(column.type))
 
 
-def moments_of(times: pa.ChunkedArray, form: str) -> I64 | None:
-    """[N] integers in the order of the times: microseconds since 1970; other integers as they are. `form`: form of
-    texts; any that is unknown is detected. None if a time is missing, or the form is unknown."""
+def moments_of(times: pa.ChunkedArray, form: str) -> tuple[I64, NDArray[np.bool_]] | None:
+    """[N] integers in the order of the times: microseconds since 1970; other integers as they are; and [N] True for
+    those outside 1990 to 2100, which get the least of the others, since they are for training. `form`: form of texts;
+    any that is unknown is detected. None if a time is missing, or the form is unknown."""
+    is_raw = not (clock := _clock_of(times)) and pa.types.is_integer(times.type)
     if pa.types.is_string(times.type) or pa.types.is_large_string(times.type):
         form = form if form in DAYS else next(iter(forms_of(times)), "")
         times = pa.chunked_array([micros_of(times, form)]) if form else times
     elif pa.types.is_temporal(times.type):
         times = times.cast(pa.timestamp("us", getattr(times.type, "tz", None)), safe=False)
-    elif pa.types.is_integer(times.type) and "%" in (digits := clock_of(np.unique(floats_of(times)))):
-        times = pc.strptime(times.cast(pa.string()), digits, "s").cast(pa.timestamp("us"))
-    elif scale := _clock_of(times):
+    elif "%" in clock and pa.types.is_integer(times.type):
+        times = pc.strptime(times.cast(pa.string()), clock, "s").cast(pa.timestamp("us"))
+    elif scale := UNITS.get(clock):
         times = pc.multiply(times, 10**6 // scale) if scale <= 10**6 else pc.divide(times, scale // 10**6)
         times = times.cast(pa.int64(), safe=False)
     if times.null_count or not (pa.types.is_temporal(times.type) or pa.types.is_integer(times.type)):
         return None
-    return np.asarray(times.cast(pa.int64()))
+    moments_N = np.asarray(times.cast(pa.int64()))
+    outside_N = are_outside(pa.array(moments_N, None if is_raw else pa.timestamp("us")))
+    return np.where(outside_N, moments_N.min(initial=moments_N.max(initial=0), where=~outside_N), moments_N), outside_N
 
 
-def _clock_of(values: pa.ChunkedArray) -> int:
-    """Units per second of numbers that count time since 1970; 0 for other values."""
-    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)) or not len(values.drop_null()):
-        return 0
-    least, greatest = (end.as_py() for end in pc.min_max(values).values())
-    return next((scale for scale in CLOCKS if EPOCH[0] * scale <= least <= greatest <= EPOCH[1] * scale), 0)
+def _clock_of(values: pa.ChunkedArray) -> str:
+    """See `clock_of`; "" for values that are no numbers."""
+    is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+    return clock_of(*counted(floats_of(values))) if is_number else ""
 
 
 def split_table(division: Division, choices: Sequence[Choice]) -> str:
@@ -291,15 +306,15 @@ def _mean(values: pa.ChunkedArray) -> float:
 def _span(paths: Sequence[DataFile], column: Column) -> str:
     """First and last time in the files."""
     times = column_of(paths, column.name)
-    moments_N = moments_of(times, column.types.get("time", ""))
-    if moments_N is None or not len(moments_N):
+    found = moments_of(times, column.types.get("time", ""))
+    if found is None or not len(moments_N := found[0]):
         return " .. ".join(shown_time(end) for end in pc.min_max(times).values())
     return f"{shown_time(times[int(moments_N.argmin())])} .. {shown_time(times[int(moments_N.argmax())])}"
 
 
 def shown_time(time: pa.Scalar) -> str:
     """Human-readable time, also for integers in seconds to nanoseconds since 1970."""
-    for scale, unit in zip(CLOCKS, ("s", "ms", "us", "ns"), strict=True):
+    for unit, scale in UNITS.items():
         if pa.types.is_integer(time.type) and EPOCH[0] * scale <= (time.as_py() or 0) <= EPOCH[1] * scale:
             time = pa.scalar(time.as_py(), pa.timestamp(unit))
     return str(time.cast(pa.string()))[:19]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -53,14 +53,11 @@ def form_of(name: str, texts: pa.ChunkedArray) -> Form:
     values, counts = counted.field("values"), counted.field("counts")
     nothing = pc.is_in(values, pa.array(SPELLINGS))
     spelled = dict(zip(values.filter(nothing).to_pylist(), counts.filter(nothing).to_pylist(), strict=True))
-    known = values.filter(pc.invert(nothing))
-    note = ""
+    known, note = values.filter(pc.invert(nothing)), ""
     if spelled:
         said = ", ".join(f"{text!r} ({count:,} times)" for text, count in spelled.items())
-        texts_of = ", ".join(f'"{text}"' for text in spelled).replace("\\", "\\\\")
-        note = (
-            f'{name}: {said} is kept as a value; it is null with "nulls_of": {{"{name}": [{texts_of}]}} in the schema'
-        )
+        quoted = ", ".join(f'"{text}"' for text in spelled).replace("\\", "\\\\")
+        note = f'{name}: {said} is kept as a value; it is null with "nulls_of": {{"{name}": [{quoted}]}} in the schema'
     if not len(known):
         return Form({"category": "string"}, note)
     if types := _number(known):
@@ -69,34 +66,36 @@ def form_of(name: str, texts: pa.ChunkedArray) -> Form:
     times = forms_of(known)
     if len(times) == 1:
         return Form({"time": times[0], "category": "string"}, note)
-    if times:
-        either = " or ".join(f"{name}:time:{form}" for form in times)
-        note = f"{name}: day or month first? read as text; write {either} in the schema"
-    elif _thousands(known):
-        note = (
-            f"{name}: thousands separators? read as text; if the commas are decimal, {name}:number:comma in the schema"
-        )
-    elif kind := _lists(known):
+    if not times and not _thousands(known) and (kind := _lists(known)):
         note = f"{name}: {len(known):,} texts are lists, {kind}; as one value each: {name}:category in the schema"
         return Form({"category": kind}, note)
-    elif _all(known, SIGNED):
-        note = f"{name}: {known[0].as_py()!r} is read as text; write amounts as plain numbers, without signs"
-    elif _all(known, TIME_OF_DAY):
-        note = (
-            f"{name}: {known[0].as_py()!r} is read as text; write times as 2026-11-24 10:30:00 to divide rows by them"
+    doubt = _doubt(name, known, times)
+    return Form({"category": "string", "time": "string"}, f"{name}: {doubt}" if doubt else note)
+
+
+def _doubt(name: str, known: pa.Array, times: Sequence[str]) -> str:
+    """Doubt about texts that are read as text, with what to do; "" if there is none. `times`: their possible forms."""
+    if times:
+        either = " or ".join(f"{name}:time:{form}" for form in times)
+        return f"day or month first? read as text; write {either} in the schema"
+    if _thousands(known):
+        return f"thousands separators? read as text; if the commas are decimal, {name}:number:comma in the schema"
+    if _all(known, SIGNED):
+        return f"{known[0].as_py()!r} is read as text; write amounts as plain numbers, without signs"
+    if _all(known, TIME_OF_DAY):
+        return f"{known[0].as_py()!r} is read as text; write times as 2026-11-24 10:30:00 to divide rows by them"
+    others = known.filter(pc.invert(_match(known, POINT)))
+    if not len(others) and len(beyond := known.filter(_beyond(known))):
+        return (
+            f"{beyond[0]} is beyond the range of float32, 3.4e38: read as text; scale the numbers in the files, or if "
+            f"only a few are that large, {name}:number in the schema, and --skip-bad leaves out their rows"
         )
-    elif _all(known, POINT) and len(beyond := known.filter(_beyond(known))):
-        note = (
-            f"{name}: {beyond[0]} is beyond the range of float32, 3.4e38: read as text; scale the numbers in the "
-            f"files, or if only a few are that large, {name}:number in the schema, and --skip-bad leaves out their rows"
-        )
-    elif MOSTLY <= pc.mean(_match(known, POINT).cast(pa.int8())).as_py() < 1:
-        other = known.filter(pc.invert(_match(known, POINT)))[0].as_py()
-        note = (
-            f"{name}: most values are numbers, but {other[:40]!r} is not: read as text; if it marks missing "
+    if len(others) and len(known) - len(others) >= MOSTLY * len(known):
+        return (
+            f"most values are numbers, but {others[0].as_py()[:40]!r} is not: read as text; if it marks missing "
             f"values, {name}:number in the schema, with it in `nulls`"
         )
-    return Form({"category": "string", "time": "string"}, note)
+    return ""
 
 
 def nested_note(name: str, texts: pa.Array) -> str:

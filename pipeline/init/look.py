@@ -14,8 +14,8 @@ from pipeline.files.find import DataFile, begins_with_mark
 from pipeline.files.flat import FlatFile, open_file, unite
 from pipeline.files.stores import stamp_of
 from pipeline.files.types import as_python, concatenated
+from pipeline.init.choice import LABEL_NAMES
 from pipeline.init.columns import Look, described_column, unread_column, with_unread
-from pipeline.init.labels import LABEL_NAMES
 from pipeline.init.names import words_of
 from pipeline.init.text import chosen_files, header_of, look_at_text
 
@@ -93,8 +93,7 @@ def _parquet(paths: Sequence[DataFile], unread: Collection[str]) -> Look:
     file_of = np.repeat(chosen, [table.num_rows for table in tables])
     types = pa.schema([(column.name, column.type) for column in read])
     sample = concatenated([types.empty_table(), *tables])
-    limits = {name: (min(ends[name]), max(ends[name])) for name in names if ends[name]}
-    found = {name: described_column(name, sample.column(name), limits) for name in names}
+    found = {name: described_column(name, sample.column(name), ends[name]) for name in names}
     found |= {
         column.name: unread_column(column.name, column.type, len(sample), column.conflict)
         for column in columns if column.name not in found

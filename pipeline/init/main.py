@@ -18,12 +18,11 @@ import pyarrow as pa
 from pipeline.arguments import init_arguments
 from pipeline.errors import refuse_remote, system_text
 from pipeline.files.find import DataFile, find, named, partitions_of
-from pipeline.init.choice import Choice, as_option, given_to, label_options, of_role
+from pipeline.init.choice import Choice, as_option, given_to, is_binary, label_options, labelled_rows, of_role
 from pipeline.init.columns import Column, Look
 from pipeline.init.division import Division, divide, rate_of, shown_time, split_table
-from pipeline.init.labels import is_binary, labelled_rows
 from pipeline.init.look import look_at_labelled
-from pipeline.init.roles import ask, choose_roles, fit_to_splits, note_of, sequences_of, shared_table
+from pipeline.init.roles import categories_of, choose_roles, fit_to_splits, note_of, sequences_of
 from pipeline.init.values import drafted_time
 from pipeline.machine import limits
 from pipeline.machine.allocator import return_freed_memory
@@ -31,15 +30,7 @@ from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts
 from pipeline.messages.uris import cut, is_remote, uri_of
 from pipeline.prepare.command import sources_of
-from pipeline.prepare.draft import (
-    Draft,
-    DraftedCategory,
-    draft_of,
-    quoted,
-    with_sequences,
-    workflow_name,
-    workflow_text,
-)
+from pipeline.prepare.draft import Draft, draft_of, quoted, with_sequences, workflow_name, workflow_text
 from pipeline.prepare.layout import KEPT, MANIFEST
 from pipeline.prepare.main import MEMORY_PER_BYTE, PROCESS_BYTES
 from pipeline.prepare.main import main as prepare_main
@@ -102,7 +93,6 @@ def init_command(args: argparse.Namespace) -> int:
     choices = choose_roles(look, args.label, args.roles)
     divided = divide(look, choices)
     choices = fit_to_splits(choices, look, divided)
-    choices = ask(choices) if args.ask else choices
     weight, group = (given_to(choices, role) for role in ("weight", "group"))
     print(table_of(look, choices))
     sequences = sequences_of(choices, look)
@@ -138,9 +128,7 @@ def init_command(args: argparse.Namespace) -> int:
         root = folder
         draft = draft_of(summary, workflow_name(out.stem), f"Path(__file__).parent / {quoted(folder.name)}")
         if look.delimiter is None:
-            draft = replace(
-                draft, categories=[_category(choice, choices, look) for choice in of_role(choices, "category")]
-            )
+            draft = replace(draft, categories=categories_of(choices, look))
     draft = with_sequences(draft, sequences)
     times, files = [choice.column.name for choice in of_role(choices, "time")], [p for of in parts.values() for p in of]
     draft = replace(draft, time=drafted_time(look, times, draft.columns, files))
@@ -150,7 +138,14 @@ def init_command(args: argparse.Namespace) -> int:
         print(f"{name} is left out: it has one value in the training rows")
     draft = replace(draft, weight=weight, group=group, numbers=known, statistics=numbers.name)
     if args.tries:
-        num_buckets, draft = draft.num_buckets, _tried(draft, parts, choices)
+        # Its imports take seconds.
+        from pipeline.init.trial import try_candidates
+
+        num_buckets = draft.num_buckets
+        try:
+            draft = try_candidates(draft, parts, choices)
+        except KeyboardInterrupt:
+            print("interrupted: the draft is that of --no-try; the same command with --fresh tries candidates again")
         if draft.numbers and draft.num_buckets != num_buckets:
             write_numbers(draft, root, numbers)
     with replacing(out) as file:
@@ -163,20 +158,6 @@ def init_command(args: argparse.Namespace) -> int:
             print(f"Parquet of the files without a label: pipeline prepare {kind} {places} {way}")
         print(f"then score them: pipeline score RUN {'FOLDER/test' if kind else places} --out SCORES")
     return 0
-
-
-def _tried(draft: Draft, parts: Division, choices: Sequence[Choice]) -> Draft:
-    """Return the draft of the best candidate, or the same draft if candidates cannot be tried."""
-    # These imports take seconds.
-    from pipeline.init.trial import Untried, try_candidates
-
-    try:
-        return try_candidates(draft, parts, choices)
-    except Untried as reason:
-        print(f"no candidates are tried: {reason}")
-    except KeyboardInterrupt:
-        print("interrupted: the draft is that of --no-try; the same command with --fresh tries candidates again")
-    return draft
 
 
 def table_of(look: Look, choices: Sequence[Choice]) -> str:
@@ -249,7 +230,7 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
         },
         labels=[choice.column.name for choice in of_role(choices, "label")],
         numbers=[choice.column.name for choice in of_role(choices, "number")],
-        categories=[_category(choice, choices, look) for choice in of_role(choices, "category")],
+        categories=categories_of(choices, look),
         statistics="",
         columns=look.sample.column_names,
         num_rows=num_rows,
@@ -337,12 +318,6 @@ def _text_type(choice: Choice) -> str:
         return f":{choice.values[0]}/{choice.values[1]}"
     found = choice.column.types.get(choice.role)
     return f":{found}" if found else ""
-
-
-def _category(choice: Choice, choices: Sequence[Choice], look: Look) -> DraftedCategory:
-    column = choice.column
-    is_list = (column.kind or "").startswith("lists")
-    return DraftedCategory(column.name, shared_table(choice, choices, look) or "", is_list)
 
 
 def _range(column: Column, is_time: bool) -> str:

@@ -80,23 +80,14 @@ def are_nothing(values: pa.ChunkedArray) -> Mask:
 
 
 def binned_known(values_N: F8, known_N: Mask) -> I32:
-    """[N] bin of each known value, from 1; 0 for the others."""
-    codes_N = np.zeros(len(values_N), np.int32)
-    if known_N.any():
-        codes_N[known_N] = 1 + _binned(values_N[known_N])
-    return codes_N
-
-
-def _binned(values_N: F8) -> I32:
-    """[N] bin of each value: bins with equal numbers of rows, and narrower ones at both ends, down to MIN_BIN rows. A
-    value in at least a bin's share of the rows gets its own bin."""
-    shares = [np.linspace(0, 1, NUM_BINS + 1)]
-    tail = 0.5 / NUM_BINS
-    while tail * len(values_N) >= MIN_BIN:
-        shares += [np.array([tail, 1 - tail])]
-        tail /= 2
-    edges = np.unique(np.quantile(values_N, np.concatenate(shares)))
-    left_N = np.searchsorted(edges, values_N, "left")
-    right_N = np.searchsorted(edges, values_N, "right")
-    codes_N: I32 = (left_N + right_N).astype(np.int32)
+    """[N] bin of each known value, from 1; 0 for the others. Bins have equal numbers of rows, but there are narrower
+    ones at both ends, down to MIN_BIN rows. A value in at least a bin's share of the rows gets its own bin."""
+    codes_N, known_M = np.zeros(len(values_N), np.int32), values_N[known_N]
+    if len(known_M):
+        shares, tail = [*np.linspace(0, 1, NUM_BINS + 1)], 0.5 / NUM_BINS
+        while tail * len(known_M) >= MIN_BIN:
+            shares += [tail, 1 - tail]
+            tail /= 2
+        edges = np.unique(np.quantile(known_M, shares))
+        codes_N[known_N] = 1 + np.searchsorted(edges, known_M, "left") + np.searchsorted(edges, known_M, "right")
     return codes_N

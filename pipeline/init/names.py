@@ -26,7 +26,7 @@ NUMBER_WORDS = re.compile(r"^(num|number)s?$")
 """Amount words that may denote an identifier at the end of a name, as in model_number."""
 PER = re.compile(r"(^|_)per_")
 THING_WORDS = re.compile(rf"(^|_)({THINGS})s?($|_)")
-INDEX_NAMES = re.compile(r"__index_level_\d+__|Unnamed: \d+")
+INDEXES = re.compile(r"__index_level_\d+__|Unnamed: \d+")
 """Names that pandas gives the number of a row: in Parquet, and when it reads text that it has written."""
 WEIGHT_WORDS = re.compile(r"(^|_)weights?($|_)")
 TIME_WORDS = re.compile(r"(^|_)(time|timestamp|ts|date|datetime|time_ms|at)s?($|_)")

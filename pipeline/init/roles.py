@@ -4,7 +4,6 @@ the list columns that a model can read value by value."""
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,22 +12,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.init.choice import Choice, as_option, given_role, label_options, of_role, split_role
+from pipeline.init.choice import (
+    Choice,
+    as_option,
+    found_label,
+    given_role,
+    is_binary,
+    label_of_rows,
+    label_options,
+    named_label,
+    of_role,
+    split_role,
+)
 from pipeline.init.columns import Column, Look, decoded
 from pipeline.init.division import Divided, Division
-from pipeline.init.labels import found_label, is_binary, label_of_rows, named_label
 from pipeline.init.measures import are_nothing, auc_error, codings, held_out_rates, rank_auc
-from pipeline.init.names import (
-    INDEX_NAMES,
-    OUTCOME_WORDS,
-    THING_WORDS,
-    TIME_WORDS,
-    WEIGHT_WORDS,
-    role_by_name,
-    words_of,
-)
+from pipeline.init.names import INDEXES, OUTCOME_WORDS, THING_WORDS, TIME_WORDS, WEIGHT_WORDS, role_by_name, words_of
 from pipeline.init.values import F8, WholeNumbers
-from pipeline.prepare.draft import DraftedSequence
+from pipeline.prepare.draft import DraftedCategory, DraftedSequence
 
 VERY_FEW = 8
 """Maximum number of distinct whole numbers for which a column is a category even if its name suggests amounts. With few
@@ -66,12 +67,15 @@ def choose_roles(look: Look, labels: Sequence[str], roles: Sequence[str] = ()) -
         if column.name in given and column.name not in made:
             is_whole = column.kind == "numbers" and whole.are_whole(column.name)
             made[column.name] = given_role(column, given[column.name], is_whole)
-    choices = [made.get(column.name) or _choice(column, look, whole) for column in look.columns]
-    choices = [c if c.column.name in made else _judged(_unless_damaged(c), look, chosen, labels_N) for c in choices]
-    return _with_category([*choices])
+    choices = [
+        made.get(column.name) or _judged(_unless_damaged(_choice(column, look, whole)), look, chosen, labels_N)
+        for column in look.columns
+    ]
+    return _with_category(choices)
 
 
 def _with_category(choices: list[Choice]) -> list[Choice]:
+    """Return the choices. Raises ValueError if none is a category."""
     if not any(choice.role == "category" for choice in choices):
         names = ", ".join(choice.column.name for choice in choices)
         raise ValueError(
@@ -100,17 +104,18 @@ def shared_table(choice: Choice, choices: Sequence[Choice], look: Look) -> str |
     return None
 
 
+def categories_of(choices: Sequence[Choice], look: Look) -> list[DraftedCategory]:
+    """Categories of the workflow."""
+    return [
+        DraftedCategory(c.column.name, shared_table(c, choices, look) or "", (c.column.kind or "").startswith("lists"))
+        for c in of_role(choices, "category")
+    ]
+
+
 def _words(name: str) -> set[str]:
     """Words of a column's name, in the singular, that describe its values."""
-    words = {word.removesuffix("s") for word in re.split(r"[^a-z]+", words_of(name))}
-    return {"category" if word == "categorie" else word for word in words} - {
-        "",
-        "id",
-        "hist",
-        "history",
-        "list",
-        "seq",
-    }
+    words = re.split(r"[^a-z]+", words_of(name).replace("categories", "category"))
+    return {word.removesuffix("s") for word in words} - {"", "id", "hist", "history", "list", "seq"}
 
 
 def sequences_of(choices: Sequence[Choice], look: Look) -> list[DraftedSequence]:
@@ -160,9 +165,8 @@ def _choice(column: Column, look: Look, whole: WholeNumbers) -> Choice:
     if kind == "time":
         return Choice(column, "time", str(column.type))
     if kind is None:
-        return Choice(
-            column, "skip", "several types" if column.note else f"no workflow reads {column.type}", column.note
-        )
+        why = "several types" if column.note else f"no workflow reads {column.type}"
+        return Choice(column, "skip", why, column.note)
     if kind == "text" and (stem := _variant_of(column, look)) is not None:
         said = f"{stem} is a VARIANT, whose bytes no workflow reads: write the fields that matter as columns"
         return Choice(column, "skip", "a part of a VARIANT", said if name.endswith(".value") else "")
@@ -183,7 +187,7 @@ def _choice(column: Column, look: Look, whole: WholeNumbers) -> Choice:
         said = f"{name} looks like a weight of the rows: if it is one, {as_option(column, 'weight')}"
         return Choice(column, "skip", "its name says it is a weight", said)
     by_name = role_by_name(name)
-    if INDEX_NAMES.fullmatch(name):
+    if INDEXES.fullmatch(name):
         return _row_number(column, "its name says it is an index of pandas")
     if whole.are_times(name, is_timed):
         return Choice(column, "time", "numbers that are days or hours, or grow like a clock's")
@@ -266,20 +270,17 @@ def _unless_damaged(choice: Choice) -> Choice:
     exact = 2.0 ** (np.finfo(column.type.to_pandas_dtype()).nmant + 1)
     if not (beyond := [end for end in (column.minimum, column.maximum) if abs(end) > exact]):
         return choice
-    said = (
-        f"{column.name} is left out: ids such as {beyond[0]:.0f} are beyond {exact:,.0f}, from which on {column.type} "
-    )
-    said += "merges different ids; write them as integers or text"
+    said = f"{column.name} is left out: ids such as {beyond[0]:.0f} are beyond {exact:,.0f}, from which on"
+    said += f" {column.type} merges different ids; write them as integers or text"
     return Choice(column, "skip", f"ids beyond what {column.type} holds exactly", said)
 
 
 def _number(column: Column, why: str) -> Choice:
-    ends = [end for end in (column.minimum, column.maximum) if end is not None]
-    if beyond := [end for end in ends if abs(end) > LARGEST]:
-        said = f"{column.name}: {beyond[0]:.4g} is beyond the range of float32, 3.4e38: scale the numbers in the files"
-        said += (
-            f", or if only a few are that large, {as_option(column, 'number')} --skip-bad 0.01 leaves out their rows"
+    if beyond := [end for end in (column.minimum, column.maximum) if end is not None and abs(end) > LARGEST]:
+        said = (
+            f"{column.name}: {beyond[0]:.4g} is beyond the range of float32, 3.4e38: scale the numbers in the files, "
         )
+        said += f"or if only a few are that large, {as_option(column, 'number')} --skip-bad 0.01 leaves out their rows"
         return Choice(column, "skip", "too large for float32", said)
     said = f"{column.name} has infinite values, which are refused: --skip-bad 0.01 leaves out their rows"
     return Choice(column, "number", why, said if column.infinite else "")
@@ -323,23 +324,4 @@ def _judged(choice: Choice, look: Look, labels: Sequence[Choice], labels_N: Sequ
     said = f"{column.name} {so_far} {alone}: if it is known only after the label, {as_option(column, 'nothing')}"
     said += f"; if it is one more label, {label_options([*labels, choice])}" if is_binary(column) else ""
     said = "; ".join(filter(None, (said, choice.warning)))
-    return replace(choice, warning=said, after_label=by_name, is_suspect=True)
-
-
-def ask(choices: Sequence[Choice]) -> list[Choice]:
-    """Ask on the terminal whether to keep each doubtful column (`Choice.is_suspect`). Without a terminal or an answer,
-    it is kept. Raises ValueError if no category is left."""
-    if not sys.stdin.isatty():
-        print("--ask: the input is not a terminal, so doubtful columns are kept without asking")
-        return list(choices)
-    return _with_category([_kept(choice) if choice.is_suspect else choice for choice in choices])
-
-
-def _kept(choice: Choice) -> Choice:
-    try:
-        answer = input(f"{choice.warning}\nkeep {choice.column.name}? [Y/n] ")
-    except EOFError:
-        answer = ""
-    if not answer.strip().lower().startswith("n"):
-        return choice
-    return replace(choice, role="skip", given="nothing", why="left out by --ask", warning="", is_suspect=False)
+    return replace(choice, warning=said, after_label=by_name)

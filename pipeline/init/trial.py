@@ -32,18 +32,7 @@ from pipeline.init.choice import Choice, of_role
 from pipeline.init.columns import codes_of
 from pipeline.init.division import HELD_OUT, moments_of
 from pipeline.machine.signals import on_signal
-from pipeline.prepare.draft import (
-    ADDING,
-    ATTENTIVE,
-    DEEP,
-    FAST,
-    FREER,
-    LINEAR,
-    MAX_EPOCHS,
-    Draft,
-    quoted,
-    workflow_text,
-)
+from pipeline.prepare.draft import ADDING, ATTENTIVE, DEEP, FAST, FREER, LINEAR, MAX_EPOCHS, Draft, workflow_text
 from pipeline.prepare.statistics import write_numbers
 from pipeline.records import I32, I64
 from pipeline.serving.commit import open_commit
@@ -56,10 +45,6 @@ MOST_ROWS = 200_000
 TRAIN, HELD = "train.parquet", "validation.parquet"
 SECONDS_OF_CELL, SECONDS_OF_EPOCH = 5e-7, 1.5
 """Approximate time per value in an epoch, and fixed time per epoch."""
-
-
-class Untried(Exception):
-    """Candidates cannot be tried; the message gives the reason."""
 
 
 @dataclass(slots=True)
@@ -120,13 +105,15 @@ def candidates(draft: Draft) -> list[Draft]:
 
 
 def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choices: Sequence[Choice]) -> Draft:
-    """Return the draft of the candidate with the lowest validation logloss, with all results as comments. `files`:
-    Parquet files of each split. Raises Untried if that is not possible, KeyboardInterrupt after a signal."""
+    """Return the draft of the candidate with the lowest validation logloss, with all results as comments, or the same
+    draft, with a message, if there is none. `files`: Parquet files of each split. Raises KeyboardInterrupt after a
+    signal."""
     rows = rows_of(draft, files, choices)
     for part, where in ((rows.train, "the training rows"), (rows.held, rows.why)):
         for label in draft.labels:
             if pc.count_distinct(part.column(label)).as_py() < 2:
-                raise Untried(f"{label} has one value in {where}")
+                print(f"no candidates are tried: {label} has one value in {where}")
+                return draft
     names = [*draft.numbers, *(category.name for category in draft.categories)]
     with tempfile.TemporaryDirectory(prefix="pipeline_init_") as scratch:
         folder = Path(scratch)
@@ -134,7 +121,7 @@ def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choice
             pq.write_table(part, folder / name, row_group_size=1 << 16)
         small = replace(
             draft,
-            root=f"Path({quoted(scratch)})",
+            root=f"Path({scratch!r})",
             splits={"train": [TRAIN], "validation": [HELD]},
             num_rows=len(rows.train),
             rates={label: pc.mean(rows.train.column(label).cast(pa.float64())).as_py() for label in draft.labels},
@@ -164,7 +151,8 @@ def try_candidates(draft: Draft, files: Mapping[str, Sequence[DataFile]], choice
                     print(f"  {candidate.recipe}: {said}", flush=True)
     winner = int(np.argmin([trial.loss for trial in trials]))
     if not math.isfinite(trials[winner].loss):
-        raise Untried("the training of every candidate failed")
+        print("no candidates are tried: the training of every candidate failed")
+        return draft
     epochs = None if files.get("validation") else trials[winner].epochs
     notes = report_of(trials, winner, rows, draft)
     print(f"taken: {trials[winner].draft.recipe}")
@@ -191,11 +179,11 @@ def rows_of(draft: Draft, files: Mapping[str, Sequence[DataFile]], choices: Sequ
         train, whole = sampled(files["train"], list(names))
         return Rows(train, sampled(files["validation"], list(names))[0], "the validation split", whole)
     table, whole = sampled(files["train"], [*names, *([time.name] if time and time.name not in names else [])])
-    moments_N = None
+    found = None
     if time and time.name in table.column_names:
-        moments_N = moments_of(table.column(time.name), time.types.get("time", ""))
-    if moments_N is not None and (border := _border(moments_N)) is not None:
-        held_N, why = moments_N >= border, "the last rows by time of the training split"
+        found = moments_of(table.column(time.name), time.types.get("time", ""))
+    if found and (border := _border(found[0])) is not None:
+        held_N, why = found[0] >= border, "the last rows by time of the training split"
     elif draft.group:
         held_N, why = _of_some(codes_of(table.column(draft.group))), "the rows of some groups of the training split"
     else:

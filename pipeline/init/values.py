@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
+from pipeline.files.plausible import MAX_OUTSIDE, UNITS
 from pipeline.files.types import is_list
 from pipeline.init.columns import Look, decoded
 from pipeline.prepare.draft import DraftedTime, suffixes
@@ -43,8 +44,8 @@ ZERO, UNEVEN, EVEN = 0.1, 0.25, 0.1
 distribution, and the maximum distance for keys."""
 LOW = 0.05
 """Maximum share of the range that contains half of the rows, for amounts with a few very large values."""
-EPOCH, CLOCKS, UNITS = (10**9, 2 * 10**9), (1, 10**3, 10**6, 10**9), ("s", "ms", "us", "ns")
-"""Seconds since 1970 for times between 2001 and 2033, and the factors and names of seconds to nanoseconds."""
+EPOCH = (10**9, 2 * 10**9)
+"""Seconds since 1970 for times between 2001 and 2033."""
 DIGITS = ("%Y%m%d", "%Y%m%d%H", "%Y%m%d%H%M", "%Y%m%d%H%M%S", "%y%m%d%H")
 """Formats of times as decimal digits."""
 TEXTS = [
@@ -86,11 +87,11 @@ class WholeNumbers:
         """True for numbers whose decimal digits are times, and for numbers in the range of a clock. Unless the name
         says that they are times (`named`), the latter must also increase from row to row within each file or list, and
         span at least an hour."""
-        values_M = self._counts(name)[0]
-        clock = clock_of(values_M)
+        values_M, counts_M = self._counts(name)
+        clock = clock_of(values_M, counts_M)
         if named or not clock or clock.startswith("%"):
             return bool(clock)
-        if len(values_M) <= FEW or values_M[-1] - values_M[0] < 3600 * CLOCKS[UNITS.index(clock)]:
+        if len(values_M) <= FEW or values_M[-1] - values_M[0] < 3600 * UNITS[clock]:
             return False
         steps_N = self._steps(name)
         return len(steps_N) > 0 and bool((steps_N >= 0).mean() > UNIQUE_SHARE)
@@ -132,8 +133,7 @@ class WholeNumbers:
     def _counts(self, name: str) -> tuple[F8, I8]:
         """[M] distinct finite values, sorted, and [M] their frequencies."""
         if name not in self._counted:
-            values_N = floats_of(self._look.sample.column(name))
-            self._counted[name] = np.unique(values_N[np.isfinite(values_N)], return_counts=True)
+            self._counted[name] = counted(floats_of(self._look.sample.column(name)))
         return self._counted[name]
 
     def _rates(self, name: str) -> Iterator[tuple[float, F8]]:
@@ -221,7 +221,7 @@ def drafted_time(
         if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
             clock = next((form for form in TEXTS if _are_in(form, values[:100]) and _are_in(form, values)), "")
         elif pa.types.is_integer(values.type):
-            clock = clock_of(np.unique(floats_of(values)))
+            clock = clock_of(*counted(floats_of(values)))
         elif pa.types.is_timestamp(values.type):
             # The zone of a place has local hours; a fixed offset is no name that `Calendar` takes.
             zone = values.type.tz if "/" in (values.type.tz or "") else ""
@@ -247,27 +247,34 @@ def _are_in(form: str, values: pa.ChunkedArray | pa.Array) -> bool:
     return pc.strptime(values.cast(pa.string()), form, "s", error_is_null=True).null_count == 0
 
 
-def clock_of(values_M: F8) -> str:
-    """How sorted distinct numbers say times: the format of their decimal digits, such as "%Y%m%d%H" for 2026013107, or
-    the unit since 1970 that puts all of them between 2001 and 2033; "" if neither is possible."""
+def clock_of(values_M: F8, counts_M: I8) -> str:
+    """How numbers say times: the format of their decimal digits, such as "%Y%m%d%H" for 2026013107, or the unit since
+    1970 that puts them between 2001 and 2033, but for MAX_OUTSIDE of the rows; "" if neither is possible. The numbers
+    are as from `counted`."""
     # Shorter numbers are often ids.
     is_long = (
         len(values_M) > 2
         and 10_01_01_00 <= values_M[0] <= values_M[-1] < 10**14
         and (values_M == np.trunc(values_M)).all()
     )
+    texts = pa.array(values_M.astype(np.int64) if is_long else ()).cast(pa.string())
     for form in DIGITS if is_long else ():
-        rest_M, part_M = values_M.astype(np.int64), dict.fromkeys("HMS", np.zeros(1, np.int64))
-        for part in form[:0:-2]:
-            rest_M, part_M[part] = np.divmod(rest_M, 10_000 if part == "Y" else 100)
-        year_M, month_M, day_M = part_M.get("Y", 2000 + part_M.get("y", 0)), part_M["m"], part_M["d"]
-        months_M = ((year_M - 1970) * 12 + np.clip(month_M, 1, 12) - 1).astype("datetime64[M]")
-        good_M = (rest_M == 0) & (year_M >= 2001) & (year_M <= 2032) & (month_M >= 1) & (month_M <= 12) & (day_M >= 1)
-        good_M &= (months_M.astype("datetime64[D]") + (day_M - 1)).astype("datetime64[M]") == months_M
-        if (good_M & (part_M["H"] < 24) & (part_M["M"] < 60) & (part_M["S"] < 60)).all():
-            return form
-    scales = zip(CLOCKS, UNITS, strict=True) if len(values_M) else ()
-    return next((u for s, u in scales if EPOCH[0] * s <= values_M[0] and values_M[-1] <= EPOCH[1] * s), "")
+        if _are_in(form, texts[:100]):
+            times = pc.strptime(texts, form, "s", error_is_null=True)
+            years = pc.min_max(pc.year(times)).as_py()
+            # 30 February would become 2 March.
+            if pc.strftime(times, form).equals(texts) and 2001 <= years["min"] <= years["max"] <= 2032:
+                return form
+    most = (1 - MAX_OUTSIDE) * counts_M.sum()
+    for unit, scale in UNITS.items() if len(values_M) else ():
+        if counts_M[(EPOCH[0] * scale <= values_M) & (values_M <= EPOCH[1] * scale)].sum() >= most:
+            return unit
+    return ""
+
+
+def counted(values_N: F8) -> tuple[F8, I8]:
+    """[M] distinct finite values, sorted, and [M] their frequencies."""
+    return np.unique(values_N[np.isfinite(values_N)], return_counts=True)
 
 
 def floats_of(values: pa.ChunkedArray) -> F8:

@@ -80,6 +80,8 @@ class Record(Strict, allow_inf_nan=True):
     files: tuple[OutputFile, ...] = ()
     end: int = 0
     """Bytes of the source read up to this part's end, if it is read as a stream."""
+    outside: int = 0
+    """Number of rows that a split by time marks as OUTSIDE."""
 
     @property
     def name(self) -> str:

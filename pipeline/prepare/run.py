@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from pipeline.files.plausible import MAX_OUTSIDE
 from pipeline.files.stores import stamp_of
 from pipeline.machine.threads import TaskThreads
 from pipeline.monitor.progress import RowProgress
@@ -112,20 +113,26 @@ def weights(pieces: Sequence[Piece]) -> dict[Piece, int]:
     return {p: sizes[p.file] * (p.end - p.begin) // max(1, whole[p.file]) for p in pieces}
 
 
-def check_skipped(job: Job) -> None:
-    """Raises ValueError if the total of skipped lines exceeds what --skip-bad allows, although no part's number did."""
-    totals = [(record.lines, record.skipped) for record in job.records]
-    lines, skipped = (sum(numbers) for numbers in zip(*totals, strict=True))
+def check_totals(job: Job) -> None:
+    """Raises ValueError if the total of skipped lines exceeds what --skip-bad allows, although no part's number did, or
+    if more than MAX_OUTSIDE of the times are outside 1990 to 2100."""
+    totals = [(record.lines, record.skipped, record.outside) for record in job.records]
+    lines, skipped, outside = (sum(numbers) for numbers in zip(*totals, strict=True))
     if skipped > (allowed := may_skip(job.skip_bad, lines)):
         raise ValueError(
             f"{skipped:,} of {lines:,} lines are bad, and --skip-bad {job.skip_bad} allows {allowed:,}; "
             "correct the sources, or give a larger --skip-bad"
         )
+    said = f"{outside:,} of {lines - skipped:,} rows have times outside 1990 to 2100"
+    if outside > MAX_OUTSIDE * (lines - skipped):
+        raise ValueError(f"--split time: {said}; correct them, leave the rows out, or split by another column")
+    if outside:
+        print(f"{said}, and are for training")
 
 
 def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> None:
     """Write the workflow, then the manifest, then remove the state of the preparation."""
-    check_skipped(job)
+    check_totals(job)
     check_parts_are_those(job, pieces)
     summary = summarize(job, command)
     check_rows(job, command, summary["splits"])

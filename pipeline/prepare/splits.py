@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pipeline.data.files import kind_of
 from pipeline.files.find import DataFile, matches_name
-from pipeline.files.plausible import check_plausible, timestamps
+from pipeline.files.plausible import are_outside, check_plausible, timestamps
 from pipeline.prepare.counts import keys_of, value_type
 from pipeline.prepare.histories import PLACE
 from pipeline.prepare.times import micros_of
@@ -27,6 +27,8 @@ from pipeline.settings import SPLITS
 
 I8 = NDArray[np.int8]
 TRAIN, VALIDATION, TEST = range(len(SPLITS))
+OUTSIDE = -1
+"""Mark of a row that is for training, since its time is outside 1990 to 2100."""
 DRAWS = 1 << 64
 INSTEAD_OF_RESERVED = np.uint64(0x5BD1E995C6A4A793)
 TIME = re.compile(r"(.+?)((?:,(?:validation|test)_from=[^,]+)+),?")
@@ -42,7 +44,8 @@ def mixed(x: Any) -> Any:
 
 class Split(Protocol):
     def of(self, file: int, number: int, path: DataFile, table: pa.Table) -> I8:
-        """[N] index in SPLITS of each row of part `number` of source `file`. Raises ValueError if a row has none."""
+        """[N] index in SPLITS, or OUTSIDE, of each row of part `number` of source `file`. Raises ValueError if a row
+        has none, or if half of the times are outside 1990 to 2100, as in a wrong unit."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +102,16 @@ class ByTime:
             )
         is_text = pa.types.is_string(times.type) or pa.types.is_large_string(times.type)
         moments = micros_of(times, self.form or "iso") if is_text else timestamps(times, None)
+        split_N, outside_N = np.zeros(table.num_rows, np.int8), np.zeros(table.num_rows, np.bool_)
         if not (is_text and moments.null_count):
             moments = moments.cast(pa.timestamp("us")) if is_text else moments
-            check_plausible(moments, f"{path}, part {number}", 0, f"column {self.column!r} (--split time)")
-        split_N = np.zeros(table.num_rows, np.int8)
+            outside_N = are_outside(moments)
+            if 2 * outside_N.sum() >= table.num_rows:
+                check_plausible(moments, f"{path}, part {number}", 0, f"column {self.column!r} (--split time)")
         for split, since in ((VALIDATION, self.validation_from), (TEST, self.test_from)):
             if since is not None:
                 split_N[self.are_from(since, times)] = split
+        split_N[outside_N] = OUTSIDE
         return split_N
 
     def are_from(self, since: str, times: pa.ChunkedArray) -> NDArray[np.bool_]:

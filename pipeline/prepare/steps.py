@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from threading import Event
 
+import numpy as np
 import pyarrow as pa
 
 from pipeline.prepare.formats import Format
@@ -21,7 +22,7 @@ from pipeline.prepare.layout import KEPT, PART, WRITE, named
 from pipeline.prepare.lines import may_skip
 from pipeline.prepare.parts import Made, Record, Records, limits, part_name, write_splits
 from pipeline.prepare.read import SourcePart, parts
-from pipeline.prepare.splits import I8, ByTime, Split
+from pipeline.prepare.splits import I8, OUTSIDE, TRAIN, ByTime, Split
 from pipeline.prepare.stretches import Piece
 from pipeline.prepare.times import micros_of
 from pipeline.settings import SPLITS
@@ -78,7 +79,8 @@ def do_piece(job: Job, piece: Piece) -> None:
 def _write(job: Job, part: SourcePart, split_N: I8) -> Record:
     """Write the output files of a part; return its record."""
     times = _times(part.table, job.split) if isinstance(job.split, ByTime) else None
-    name = part_name(part.file, part.number)
+    name, outside_N = part_name(part.file, part.number), split_N == OUTSIDE
+    split_N = np.where(outside_N, np.int8(TRAIN), split_N)
     return Record(
         file=part.file,
         number=part.number,
@@ -88,6 +90,7 @@ def _write(job: Job, part: SourcePart, split_N: I8) -> Record:
         numbers=limits(part.table, job.of_role("number")),
         files=write_splits(job.out, name, part.table, split_N, job.of_role("label"), times),
         end=part.end,
+        outside=int(outside_N.sum()),
     )
 
 

@@ -1,10 +1,12 @@
 """Lists that hold values of a category become sequences of the drafted workflow."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.data.drafts import init
+from support.data.drafts import drafted, write_logs
 from support.data.preparations import prepare
 from support.runs.harness import run
 
@@ -32,22 +34,20 @@ def log(rows=ROWS, seed=0):
     })  # fmt: skip
 
 
-def drafted(folder, *options, **more):
-    """The workflow of the log, with its columns `more`, in one file or, with `validation`, in two."""
-    splits = more.pop("splits", ("train", "validation"))
+def sequenced(folder, *options, splits=("train", "validation"), **more):
+    """The workflow of the log, with the columns `more` of each split, in one file or two."""
     for seed, split in enumerate(splits):
         table = log(seed=seed)
         for name, values in more.items():
-            table = table.append_column(name, pa.array(values))
-        pq.write_table(table, folder / f"{split}.parquet")
-    assert init([str(folder), "--out", str(folder / "my.py"), *options]) == 0
-    return load(folder / "my.py")
+            table = table.append_column(name, pa.array(values[seed]))
+        write_logs(folder, **{split: table})
+    return drafted(folder, *options)
 
 
 @pytest.mark.parametrize("splits", [("train", "validation"), ("all",)], ids=len)
 def test_lists_of_equal_lengths_become_one_sequence(tmp_path, capsys, splits):
     """Also if `prepare` divides the rows of one file."""
-    workflow = drafted(tmp_path, splits=splits)
+    workflow = sequenced(tmp_path, splits=splits)
     views = Sequence(name="history_2", items={"viewed_items": "item_id"})
     assert workflow.data.sequences == (Sequence(name="history", items=ITEMS), views)
     fields = {category.name: (category.table_name, category.pooling) for category in workflow.data.categories}
@@ -59,42 +59,38 @@ def test_lists_of_equal_lengths_become_one_sequence(tmp_path, capsys, splits):
 
 
 def test_a_list_that_the_user_names_is_pooled(tmp_path):
-    workflow = drafted(tmp_path, *(f"--as={name}=list" for name in (*ITEMS, "viewed_items")))
+    workflow = sequenced(tmp_path, *(f"--as={name}=list" for name in (*ITEMS, "viewed_items")))
     assert (workflow.data.sequences, workflow.model.kind) == ((), DeepFM)
     assert {c.name for c in workflow.data.categories if c.pooling == "mean"} == {*ITEMS, "viewed_items", "item_list"}
 
 
 def test_a_list_with_the_row_s_own_value_is_pooled(tmp_path):
     """All items of a set, say, of which the row is about one: it is no history."""
-    items = [log(seed=seed)["item_id"].to_pylist() for seed in (0, 1)]
-    for seed, split in enumerate(("train", "validation")):
-        sets = pa.array([[item, (item + 7) % 30] for item in items[seed]], pa.list_(pa.int64()))
-        pq.write_table(log(seed=seed).append_column("item_set", sets), tmp_path / f"{split}.parquet")
-    assert init([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 0
-    workflow = load(tmp_path / "my.py")
+    sets = [[[item, (item + 7) % 30] for item in log(seed=seed)["item_id"].to_pylist()] for seed in (0, 1)]
+    workflow = sequenced(tmp_path, item_set=sets)
     assert not any("item_set" in sequence.items for sequence in workflow.data.sequences)
     assert {"item_set", "item_id"} <= {c.name for c in workflow.data.categories if c.table_name == "item_id"}
 
 
 def test_models_of_several_labels_pool_lists(tmp_path):
-    workflow = drafted(tmp_path, "--label", "click", "--label", "buy", buy=np.arange(ROWS) % 2)
+    workflow = sequenced(tmp_path, "--label", "click", "--label", "buy", buy=[np.arange(ROWS) % 2] * 2)
     assert (workflow.data.sequences, workflow.model.kind) == ((), SharedBottom)
+    assert (workflow.data.labels, workflow.model.args["num_labels"]) == (("click", "buy"), 2)
     assert {*ITEMS} < {category.name for category in workflow.data.categories}
 
 
 def test_a_drafted_sequence_trains(tmp_path):
-    workflow = drafted(tmp_path).with_settings({
+    workflow = sequenced(tmp_path).with_settings({
         "model.args": {"hidden": (4,), "attention": (4,)}, "schedule.epochs": 1, "schedule.plateau": None,
     })  # fmt: skip
     assert 0 < run(workflow)["logloss"] < 1
 
 
 def test_attention_is_tried_where_there_are_sequences():
-    names = ["item_id", "hist_items"]
-    draft = Draft("d", "", "", {}, ["click"], [], [*map(DraftedCategory, names)], "", [], 100, {"click": 0.5})
-    history = DraftedSequence("history", {"hist_items": "item_id"})
+    categories = [*map(DraftedCategory, ("item_id", "hist_items"))]
+    draft = Draft("d", "", "", {}, ["click"], [], categories, "", [], 100, {"click": 0.5})
     assert ATTENTIVE not in [candidate.recipe for candidate in candidates(draft)]
-    tried = candidates(Draft(**{name: getattr(draft, name) for name in draft.__slots__} | {"sequences": [history]}))
+    tried = candidates(replace(draft, sequences=[DraftedSequence("history", {"hist_items": "item_id"})]))
     assert [candidate.kind for candidate in tried] == ["LR", "LR", "DeepFM", "DeepFM", "DIN", "DIN"]
 
 

@@ -4,10 +4,8 @@ import datetime
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 import pytest
-from support.data.drafts import init
+from support.data.drafts import drafted, write_logs
 from support.runs.harness import run
 
 from pipeline.init.look import look_at_files
@@ -15,7 +13,6 @@ from pipeline.init.roles import choose_roles
 from pipeline.init.trial import rows_of
 from pipeline.init.values import drafted_time
 from pipeline.prepare.draft import Draft, DraftedCategory, DraftedTime
-from pipeline.workflow import load
 
 ROWS = 900
 T = 1_790_000_000 + np.arange(ROWS) * 3000
@@ -57,8 +54,7 @@ def log(values):
 def test_the_first_time_with_hours_gives_hour_and_weekday(tmp_path, form):
     values, settings = FORMS[form]
     made = log(values)
-    pq.write_table(made, tmp_path / "a.parquet")
-    look = look_at_files([tmp_path / "a.parquet"])
+    look = look_at_files([write_logs(tmp_path, a=made) / "a.parquet"])
     times = [choice.column.name for choice in choose_roles(look, ["click"]) if choice.role == "time"]
     found = drafted_time(look, ["user", *times], [*made.column_names, "old_hour"], look.paths)
     assert times == ["time"]
@@ -68,26 +64,21 @@ def test_the_first_time_with_hours_gives_hour_and_weekday(tmp_path, form):
 
 
 def test_a_text_of_another_form_outside_the_sample_is_noticed(tmp_path):
-    pq.write_table(log(texts("%Y-%m-%d %H:%M:%S")), tmp_path / "a.parquet")
-    pq.write_table(log(["2026-09-20 10:00"] * ROWS), tmp_path / "b.parquet")
-    look = look_at_files([tmp_path / "a.parquet"])
+    write_logs(tmp_path, a=log(texts("%Y-%m-%d %H:%M:%S")), b=log(["2026-09-20 10:00"] * ROWS))
+    look, *other = (look_at_files([tmp_path / f"{name}.parquet"]) for name in "ab")
     assert drafted_time(look, ["time"], ["time"], look.paths)
-    files = look_at_files([tmp_path / name for name in ("a.parquet", "b.parquet")]).paths
-    assert drafted_time(look, ["time"], ["time"], files) is None
+    assert drafted_time(look, ["time"], ["time"], [*look.paths, *other[0].paths]) is None
 
 
 def test_a_draft_with_hours_trains(tmp_path):
-    pa_csv.write_csv(log(FORMS["hours as digits"][0]), tmp_path / "log.csv")
-    assert init([str(tmp_path / "log.csv"), "--out", str(tmp_path / "my.py")]) == 0
-    workflow = load(tmp_path / "my.py")
+    workflow = drafted(write_logs(tmp_path, "csv", log=log(FORMS["hours as digits"][0])))
     assert [category.name for category in workflow.data.categories] == ["user", "time_hour", "time_weekday"]
     settings = {"model.args": {"hidden": (4,)}, "schedule.epochs": 1, "schedule.plateau": None}
     assert 0 < run(workflow.with_settings(settings))["logloss"] < 1
 
 
 def test_candidates_get_the_time(tmp_path):
-    pq.write_table(log(stamps("s")), tmp_path / "a.parquet")
     time = DraftedTime("time", {"hour": "time_hour"}, {})
     draft = Draft("d", "", "", {}, ["click"], [], [DraftedCategory("user")], "", [], ROWS, {"click": 0.5}, time=time)
-    files = look_at_files([tmp_path / "a.parquet"]).paths
+    files = look_at_files([write_logs(tmp_path, a=log(stamps("s"))) / "a.parquet"]).paths
     assert rows_of(draft, {"train": files, "validation": files}, []).train.column_names == ["click", "user", "time"]

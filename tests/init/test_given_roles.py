@@ -2,13 +2,9 @@
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 import pytest
-from support.data.drafts import init
+from support.data.drafts import drafted, init, write_logs
 from support.depth import some
-
-from pipeline.workflow import load
 
 ROWS = 600
 
@@ -26,14 +22,11 @@ def log(seed=0):
 
 def written(folder, form, *roles):
     """Workflow of the log, in files of Parquet that are taken as they are, or of one that is divided, or of text."""
+    tables = {f"day_{number}": log(number) for number in range(6 if form == "whole files" else 1)}
     if form == "text":
-        pa_csv.write_csv(log().drop(["tags"]), folder / "log.csv")
-    for number in {"whole files": range(6), "one file": range(1), "text": ()}[form]:
-        pq.write_table(log(number), folder / f"day_{number}.parquet")
-    options = [word for role in roles for word in ("--as", role)]
-    source = folder / "log.csv" if form == "text" else folder
-    assert init([str(source), "--out", str(folder / "my.py"), *options]) == 0
-    return load(folder / "my.py")
+        tables = {"log": log().drop(["tags"])}
+    write_logs(folder, "csv" if form == "text" else "parquet", **tables)
+    return drafted(folder, *(word for role in roles for word in ("--as", role)))
 
 
 @pytest.mark.parametrize("form", some(["whole files", "one file", "text"], "whole files", "one file"))
@@ -68,18 +61,12 @@ def test_a_given_time_divides_the_rows(tmp_path, capsys, role):
         ("site=number", "--as site=number: this column has type string, and a number holds integers or numbers"),
         ("w=category", "--as w=category: this column has type double, and a category holds integers or text or whole"),
         ("tags=time", "--as tags=time: this column has type list"),
+        ("click=label w=weight x=weight", "--as: x and w are given as weight; a workflow has one weight"),
         ("site=label", "a label holds only 0 and 1, and this column has 3 different values"),
     ],
 )
 def test_a_role_that_does_not_fit_is_refused_at_once(tmp_path, capsys, role, said):
-    pq.write_table(log(), tmp_path / "log.parquet")
-    assert init([str(tmp_path / "log.parquet"), "--out", str(tmp_path / "my.py"), "--as", role]) == 2
+    options = [word for one in role.split() for word in ("--as", one)]
+    assert init([str(write_logs(tmp_path, log=log())), "--out", str(tmp_path / "my.py"), *options]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "my.py").exists()
-
-
-def test_two_weights_are_refused(tmp_path, capsys):
-    pq.write_table(log(), tmp_path / "log.parquet")
-    roles = ["--label", "click", "--as", "w=weight", "--as", "x=weight"]
-    assert init([str(tmp_path / "log.parquet"), "--out", str(tmp_path / "my.py"), *roles]) == 2
-    assert "--as: x and w are given as weight; a workflow has one weight" in capsys.readouterr().err

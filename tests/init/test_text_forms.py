@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.data.drafts import init
+from support.data.drafts import drafted, init, splits_of
 from support.depth import examples
 
 from pipeline.files.find import named
@@ -70,9 +70,7 @@ def lines_of(texts):
 def parser_of(texts):
     """Role, type, and the parser by the schema that says them."""
     types = form_of("x", column(texts)).types
-    role = next(
-        role for role in ("number", "time", "category") if types.get(role, "string") != "string" or role == "category"
-    )
+    role = next((role for role in ("number", "time") if types.get(role, "string") != "string"), "category")
     format = formats.csv(["click:label", f"x:{role}:{types[role]}"])
     nulls = SPELLINGS if role in ("number", "time") else ()
     fields = tuple(field._replace(nulls=nulls) if field.name == "x" else field for field in format.fields)
@@ -88,21 +86,15 @@ def test_texts_are_read_as_what_they_were_taken_for(case):
     assert read.to_pylist() == pa.array(texts if values is None else values, read.type).to_pylist()
 
 
+WRITTEN = (
+    st.integers(-(2**64), 2**64).map(str), st.floats(-1e9, 1e9).map(repr),
+    st.sampled_from(["007", "7", "7.0", "7.", "+7", " 7", "7,0", "1e3", "1000", "NA", "-", "nan", "a|b", "[7]", "é"]),
+    st.text(st.characters(exclude_characters="\0\r\n", exclude_categories=["Cs"]), min_size=1, max_size=4),
+)  # fmt: skip
+
+
 @examples(40, 400)
-@given(
-    st.lists(
-        st.one_of(
-            st.integers(-(2**64), 2**64).map(str),
-            st.floats(-1e9, 1e9).map(repr),
-            st.sampled_from(
-                ["007", "7", "7.0", "7.", "+7", " 7", "7,0", "1e3", "1000", "NA", "-", "nan", "a|b", "[7]", "é"]
-            ),
-            st.text(st.characters(exclude_characters="\0\r\n", exclude_categories=["Cs"]), min_size=1, max_size=4),
-        ),
-        min_size=1,
-        max_size=6,
-    )
-)
+@given(st.lists(st.one_of(WRITTEN), min_size=1, max_size=6))
 def test_values_read_back_are_the_values_that_were_written(texts):
     (role, kind), parse = parser_of(texts)
     read = parse(lines_of(texts))["x"].to_pylist()
@@ -152,16 +144,10 @@ def test_a_column_in_doubt_is_text_with_a_note(texts, said):
 
 
 def test_nulls_of_one_column_are_no_nulls_of_another(tmp_path):
-    schema = {
-        "columns": ["click:label", "a:category", "b:category", "x:number"],
-        "nulls": ["-"],
-        "nulls_of": {"a": ["?"]},
-    }
-    (tmp_path / "s.json").write_text(json.dumps(schema))
+    schema = {"columns": ["click:label", "a:category", "b:category", "x:number"], "nulls": ["-"]}
+    (tmp_path / "s.json").write_text(json.dumps(schema | {"nulls_of": {"a": ["?"]}}))
     read = text_parser(formats.csv(tmp_path / "s.json"), ["click", "a", "b", "x"])(b"1,?,?,-\n1,-,-,2\n")
-    assert read.to_pylist() == [
-        {"click": 1, "a": None, "b": "?", "x": None}, {"click": 1, "a": "-", "b": "-", "x": 2.0},
-    ]  # fmt: skip
+    assert [read[name].to_pylist() for name in "abx"] == [[None, "-"], ["?", "-"], [None, 2.0]]
     (tmp_path / "s.json").write_text(json.dumps(schema | {"nulls_of": {"c": ["?"]}}))
     with pytest.raises(ValueError, match="nulls_of: there is no column c"):
         formats.csv(tmp_path / "s.json")
@@ -174,9 +160,8 @@ ROW = b'{"click":1.0,"u":{"id":5},"v":{"w":{"x":"q"}},"p":0.5,"tags":["a",null],
 
 
 def test_objects_are_read_by_dotted_names():
-    read = json_parser(formats.csv(JSON, "json"))(
-        ROW + b"\r\n" + ROW.replace(b'"u":', b'"u.id":7,"u":') + b'\n{"click":0}'
-    )
+    lines = (ROW, ROW.replace(b'"u":', b'"u.id":7,"u":'), b'{"click":0}')
+    read = json_parser(formats.csv(JSON, "json"))(b"\r\n".join(lines))
     first = {"click": 1, "u.id": 5, "v.w.x": "q", "p": 0.5, "tags": ["a", None], "ok": True}
     assert read.to_pylist() == [first, first | {"u.id": 7}, dict.fromkeys(first) | {"click": 0}]
 
@@ -204,11 +189,8 @@ def test_numbers_in_quotes_are_read_as_numbers():
         (b"", "a blank line"),
         (ROW + ROW, "more than one object in the line"),
         (ROW[:-1], "not an object of JSON from its begin to its end"),
-        (b'{"click":', "not an object of JSON"),
-        (b"1}", "not an object of JSON"),
-        (b"[1]", "not an object of JSON"),
-        (ROW.replace(b"q", b"\xff"), "is not UTF-8"),
-        (ROW.replace(b"other", b"\xff"), "is not UTF-8"),
+        *((line, "not an object of JSON") for line in (b'{"click":', b"1}", b"[1]")),
+        *((ROW.replace(text, b"\xff"), "is not UTF-8") for text in (b"q", b"other")),
         (ROW.replace(b":5", b":5.5"), "column 'u.id': '5.5' is no int64"),
         (ROW.replace(b"1.0", b"2"), "column 'click': a label must be 0 or 1"),
         (ROW.replace(b"0.5", b'"a"'), "column 'p': 'a' is no float"),
@@ -219,9 +201,9 @@ def test_a_broken_object_is_refused_wherever_it_is(line, said):
     parse = json_parser(formats.csv(JSON, "json"))
     with pytest.raises(RefusedLine, match=said.replace("'", ".")):
         parse(line + b"\n")
-    for text in (ROW + b"\n" + line + b"\n" + ROW, line + b"\n" + ROW):
+    for lines in ([ROW, line, ROW], [line, ROW]):
         with pytest.raises(RefusedLine):
-            parse(text)
+            parse(b"\n".join(lines))
 
 
 def written(path, head, rows, **options):
@@ -265,11 +247,6 @@ def test_backslashes_before_quotes_are_found(tmp_path):
     ("head", "last", "said"),
     [
         (["click", "price", "price"], ["1", "2", "3"], "line 1 names 'price' more than once"),
-        (
-            ["click", "user", "price"],
-            ["150", "TOTAL", ""],
-            "the last line is a total of the others: column 'user' is 'TOTAL'",
-        ),
         (["click", "user", ""], ["1", "2", "3"], "'3' is in column without a name 3; name it in the header"),
     ],
 )
@@ -284,15 +261,11 @@ def test_a_header_within_a_file_is_said_with_its_line(tmp_path, capsys, names):
     """As `cat *.csv` leaves it; the line is left out on request."""
     rows = [[n % 2, *([f"u{n % 7}", "ab"[n % 2]] if "user" in names else [n % 7, n])] for n in range(300)]
     written(tmp_path / "log.csv", names, [*rows[:150], names, *rows[150:]])
-    order = [str(tmp_path / "log.csv"), "--out", str(tmp_path / "my.py")]
-    assert init(order) == 2
-    assert (
-        "log.csv: line 152: the header again, as where files were joined; correct it, or leave bad lines out"
-        in capsys.readouterr().err
-    )
-    assert init([*order, "--skip-bad", "0.01"]) == 0
-    splits = json.loads((tmp_path / "my_data" / "_prepared.json").read_bytes())["splits"]
-    assert sum(split["rows"] for split in splits.values()) == 300
+    assert init([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 2
+    said = "log.csv: line 152: the header again, as where files were joined; correct it, or leave bad lines out"
+    assert said in capsys.readouterr().err
+    drafted(tmp_path, "--skip-bad", "0.01")
+    assert sum(split["rows"] for split in splits_of(tmp_path).values()) == 300
 
 
 @pytest.mark.prove
@@ -312,16 +285,14 @@ def test_text_of_all_forms_becomes_a_workflow_in_one_command(tmp_path, form):
     ]  # fmt: skip
     if form == "jsonl":
         (data / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    else:
+    for part in range({"csv": 1, "parts": 3, "jsonl": 0}[form]):
         (data / "_SUCCESS").touch()
-        for part in range(1 if form == "csv" else 3):
-            of_part = rows if form == "csv" else rows[part::3]
-            written(data / f"part-{part:05}.csv", list(rows[0]), [row.values() for row in of_part])
-    assert init([str(data), "--out", str(tmp_path / "my.py")]) == 0
+        of_part = rows if form == "csv" else rows[part::3]
+        written(data / f"part-{part:05}.csv", list(rows[0]), [row.values() for row in of_part])
+    drafted(tmp_path, source=data)
     splits = [pq.read_table(tmp_path / "my_data" / split) for split in ("train", "validation", "test")]
     assert sum(len(split) for split in splits) == 2800
-    assert splits[0].column("price").type == pa.float32()
+    assert [splits[0].column(name).type for name in ("price", "tags")] == [pa.float32(), pa.list_(pa.string())]
     assert {split.column("shop").type for split in splits} == {pa.dictionary(pa.int32(), pa.string())}
-    assert splits[0].column("tags").type == pa.list_(pa.string())
     days = [max(at[3:5] + at[:2] for at in split.column("at").to_pylist()) for split in splits]
     assert days == sorted(set(days))

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.data.drafts import write_logs
 from support.depth import some
 
 import pipeline.init.trial as trial
@@ -35,11 +36,11 @@ def log(interacts, rows=ROWS, seed=0):
     return pa.table({"click": click, "user_id": user, "item_id": item, "price": rng.random(rows)})
 
 
-def write_splits(folder, **tables):
-    folder.mkdir(exist_ok=True)
-    for name, table in tables.items():
-        pq.write_table(table, folder / f"{name}.parquet")
-    return folder
+def tried(folder, *options, **tables):
+    """Workflow that `init` writes for these tables after a trial."""
+    data, out = write_logs(folder / "data", **tables), folder / "my.py"
+    assert main([str(data), "--out", str(out), "--fresh", *options]) == 0
+    return load(out)
 
 
 @pytest.fixture
@@ -57,35 +58,32 @@ def draft_like(**settings):
 def test_validation_chooses_the_model_that_fits_the_log(tmp_path, capsys, two, interacts):
     # A linear model wins by less than a deep one where users and items interact, and so needs more rows to be chosen.
     rows = 4000 if interacts else 8000
-    data = write_splits(tmp_path / "data", train=log(interacts, rows), valid=log(interacts, rows // 4, 1))
-    out = tmp_path / "my.py"
-    assert main([str(data), "--out", str(out)]) == 0
-    assert load(out).model.kind is (DeepFM if interacts else LR)
-    text, said = out.read_text(), capsys.readouterr().out
+    tables = {"train": log(interacts, rows), "valid": log(interacts, rows // 4, 1)}
+    assert tried(tmp_path, **tables).model.kind is (DeepFM if interacts else LR)
+    text, said = (tmp_path / "my.py").read_text(), capsys.readouterr().out
     # The figures that were printed are those of the comment.
     printed = dict(re.findall(r"  (\w+), rows' rate [\d.]+, L2 1 / rows: validation logloss ([\d.]+)", said))
     assert dict(re.findall(r"# [* ] (\w+), rows' rate [\d.]+, L2 1 / rows +([\d.]+)", text)) == printed
     if interacts:
         # Nothing but the files decides.
-        assert main([str(data), "--out", str(out), "--fresh"]) == 0
-        assert out.read_text() == text
+        tried(tmp_path, **tables)
+        assert (tmp_path / "my.py").read_text() == text
 
 
 @pytest.mark.parametrize("linear_wins", [False, True])
 def test_numbers_have_the_buckets_of_the_model_that_is_taken(tmp_path, monkeypatch, two, linear_wins):
     monkeypatch.setattr("pipeline.prepare.draft.ROWS_OF_BUCKET", 30)
-    tried = {}
+    edges = {}
 
     def trained(draft, path, *_):
         known = json.loads((path.parent / draft.statistics).read_text())
-        tried[draft.recipe.is_linear] = len(known["price_bucket"]["edges"])
+        edges[draft.recipe.is_linear] = len(known["price_bucket"]["edges"])
         return trial.Trial(draft, np.zeros(500), 0.5 if draft.recipe.is_linear == linear_wins else 0.6, 1)
 
     monkeypatch.setattr(trial, "trained", trained)
-    data = write_splits(tmp_path / "data", train=log(True), valid=log(True, 500, 1))
-    assert main([str(data), "--out", str(tmp_path / "my.py")]) == 0
-    assert tried == {True: 31, False: 99}
-    (bucket,) = (feature for feature in load(tmp_path / "my.py").data.features if feature.kind == "bucket")
+    workflow = tried(tmp_path, train=log(True), valid=log(True, 500, 1))
+    assert edges == {True: 31, False: 99}
+    (bucket,) = (feature for feature in workflow.data.features if feature.kind == "bucket")
     assert (bucket.quantiles, len(bucket.edges)) == ((32, 31) if linear_wins else (100, 99))
 
 
@@ -94,14 +92,11 @@ def test_the_predicted_minutes_count_all_values_of_lists(tmp_path, monkeypatch, 
     # A minute for each value of a row, of both candidates in all epochs.
     monkeypatch.setattr(trial, "SECONDS_OF_CELL", 60 / (2 * trial.MAX_EPOCHS * (ROWS + 500)))
     monkeypatch.setattr(trial, "trained", lambda draft, *_: trial.Trial(draft, np.zeros(500), 0.5, 1))
-    tables = [log(False), log(False, 500, 1)]
-    for length in (None, 10):
-        if length:
-            lists = [pa.array([[n, *range(9)] for n in range(len(table))]) for table in tables]
-            tables = [table.append_column("tags", tags) for table, tags in zip(tables, lists, strict=True)]
-        data = write_splits(tmp_path / "data", train=tables[0], valid=tables[1])
-        assert main([str(data), "--out", str(tmp_path / "my.py"), "--fresh"]) == 0
-        assert f"in about {3 + (length or 0)} minutes at most" in capsys.readouterr().out
+    tables = {"train": log(False), "valid": log(False, 500, 1)}
+    tried(tmp_path, **tables)
+    lists = {name: pa.array([[n, *range(9)] for n in range(len(table))]) for name, table in tables.items()}
+    tried(tmp_path, **{name: table.append_column("tags", lists[name]) for name, table in tables.items()})
+    assert re.findall(r"in about (\d+) minutes at most", capsys.readouterr().out) == ["3", "13"]
 
 
 def test_the_sample_is_drawn_by_a_seed_and_keeps_the_order(tmp_path, monkeypatch):
@@ -129,8 +124,7 @@ def test_the_sample_is_drawn_by_a_seed_and_keeps_the_order(tmp_path, monkeypatch
 def test_without_a_validation_split_one_is_made(tmp_path, by):
     rng = np.random.default_rng(0)
     table = log(False).append_column("day", pa.array(rng.permutation(ROWS).astype("datetime64[s]")))
-    table = table if by == "time" else table.drop_columns(["day"])
-    folder = write_splits(tmp_path / "data", train=table)
+    folder = write_logs(tmp_path, train=table if by == "time" else table.drop_columns(["day"]))
     look = look_at_files([named(folder / "train.parquet")])
     draft = draft_like(group="user_id" if by != "nothing" else "")
     rows = rows_of(draft, {"train": look.paths}, choose_roles(look, ["click"]))
@@ -144,9 +138,7 @@ def test_without_a_validation_split_one_is_made(tmp_path, by):
 
 
 def test_the_epochs_of_the_trial_are_those_without_validation(tmp_path, two, capsys):
-    data = write_splits(tmp_path / "data", train=log(False), test=log(False, 500, 1))
-    assert main([str(data), "--out", str(tmp_path / "my.py")]) == 0
-    workflow, said = load(tmp_path / "my.py"), capsys.readouterr().out
+    workflow, said = tried(tmp_path, train=log(False), test=log(False, 500, 1)), capsys.readouterr().out
     taken = re.search(r"taken: (.*)", said)[1]
     epochs = re.search(rf"{re.escape(taken)}: validation logloss [\d.]+ in epoch (\d+)", said)[1]
     assert (workflow.schedule.plateau, workflow.schedule.epochs) == (None, int(epochs))
@@ -156,11 +148,9 @@ def test_the_epochs_of_the_trial_are_those_without_validation(tmp_path, two, cap
 @pytest.mark.parametrize("where", ["train", "valid"])
 def test_a_split_with_one_class_is_said_and_the_draft_is_written(tmp_path, capsys, where):
     one = log(False).filter(pa.array(log(False).column("click").to_numpy() == 0))
-    tables = {"train": log(False), "valid": log(False, 500, 1), where: one}
-    data = write_splits(tmp_path / "data", **tables)
     texts = []
     for option in ("--try", "--no-try"):
-        assert main([str(data), "--out", str(tmp_path / "my.py"), "--fresh", option]) == 0
+        tried(tmp_path, option, **{"train": log(False), "valid": log(False, 500, 1), where: one})
         texts.append((tmp_path / "my.py").read_text())
     assert capsys.readouterr().out.count("no candidates are tried: click has one value in the") == 1
     assert texts[0] == texts[1]
@@ -172,12 +162,9 @@ def test_weights_groups_and_labels_reach_the_trial(tmp_path, monkeypatch, form):
     monkeypatch.setattr(trial, "candidates", lambda draft: [draft])
     table, held = (t.append_column("w", pa.array(rng.random(len(t)))) for t in (log(False), log(False, 500, 1)))
     table, held = (t.append_column("buy", t.column("click")) for t in (table, held))
-    data = write_splits(tmp_path / "data", train=table, valid=held)
     options = {"weight": ["--as", "w=weight"], "group": ["--as", "user_id=group"], "labels": ["--label", "buy"]}[form]
-    out = tmp_path / "my.py"
-    assert main([str(data), "--out", str(out), "--label", "click", *options]) == 0
-    workflow = load(out)
-    assert "# * " in out.read_text()
+    workflow = tried(tmp_path, "--label", "click", *options, train=table, valid=held)
+    assert "# * " in (tmp_path / "my.py").read_text()
     assert workflow.data.weight == ("w" if form == "weight" else None)
     assert workflow.metrics.group == ("user_id" if form == "group" else None)
     assert len(workflow.data.labels) == 1 + (form == "labels")
@@ -195,7 +182,6 @@ def test_rows_of_one_group_are_not_independent():
 
 @pytest.mark.parametrize("when", ["before", "training"])
 def test_an_interrupt_during_the_trial_writes_the_first_draft(tmp_path, capfd, two, monkeypatch, when):
-    data = write_splits(tmp_path / "data", train=log(False), valid=log(False, 500, 1))
     owner, name = (trial, "plan_session") if when == "before" else (Driver, "begin")
     work = getattr(owner, name)
 
@@ -204,17 +190,15 @@ def test_an_interrupt_during_the_trial_writes_the_first_draft(tmp_path, capfd, t
         return work(*arguments)
 
     monkeypatch.setattr(owner, name, interrupted)
-    assert main([str(data), "--out", str(tmp_path / "my.py")]) == 0
+    assert tried(tmp_path, train=log(False), valid=log(False, 500, 1)).model.kind is DeepFM
     said, errors = capfd.readouterr()
     assert "interrupted: the draft is that of --no-try; the same command with --fresh tries" in said
     assert "SIGINT: no more is tried" in errors
     assert "a commit" not in errors
     assert "# Tried" not in (tmp_path / "my.py").read_text()
-    assert load(tmp_path / "my.py").model.kind is DeepFM
 
 
 def test_a_candidate_that_fails_leaves_the_others(tmp_path, capsys, two, monkeypatch):
-    data = write_splits(tmp_path / "data", train=log(False), valid=log(False, 500, 1))
     plan = trial.plan_session
 
     def refused(workflow, *others):
@@ -223,19 +207,6 @@ def test_a_candidate_that_fails_leaves_the_others(tmp_path, capsys, two, monkeyp
         return plan(workflow, *others)
 
     monkeypatch.setattr(trial, "plan_session", refused)
-    assert main([str(data), "--out", str(tmp_path / "my.py")]) == 0
+    assert tried(tmp_path, train=log(False), valid=log(False, 500, 1)).model.kind is DeepFM
     assert "linear, rows' rate 0.2, L2 1 / rows failed: too small" in capsys.readouterr().out
     assert "#   linear, rows' rate 0.2, L2 1 / rows  failed" in (tmp_path / "my.py").read_text()
-    assert load(tmp_path / "my.py").model.kind is DeepFM
-
-
-@pytest.mark.parametrize(("answer", "kept"), [("n", False), ("", True), (None, True)])
-def test_ask_drops_a_suspect_column_only_on_request(tmp_path, monkeypatch, capsys, answer, kept):
-    leak = log(False).column("click").to_numpy() + np.arange(ROWS) % 7 / 5
-    table = log(False).append_column("amount", pa.array(leak))
-    data = write_splits(tmp_path / "data", train=table, valid=table)
-    monkeypatch.setattr("sys.stdin.isatty", lambda: answer is not None, raising=False)
-    monkeypatch.setattr("builtins.input", lambda text: answer)
-    assert main([str(data), "--out", str(tmp_path / "my.py"), "--ask", "--no-try"]) == 0
-    assert ('"amount"' in (tmp_path / "my.py").read_text()) == kept
-    assert ("the input is not a terminal" in capsys.readouterr().out) == (answer is None)

@@ -199,6 +199,16 @@ def test_a_split_without_rows_is_an_error(tmp_path, capsys, split, said):
     assert not (tmp_path / "out" / "_prepared.json").exists()
 
 
+@pytest.mark.parametrize(("every", "code"), [(100, 0), (99, 1)])
+def test_more_than_a_hundredth_of_other_times_is_refused(tmp_path, capsys, every, code):
+    times = [1_790_000_000 + n if n % every else 0 for n in range(9900)]
+    (tmp_path / "a.csv").write_text("click,at\n" + "".join(f"{n % 2},{at}\n" for n, at in enumerate(times)))
+    way = ("--schema", "click:label", "at:time:whole", "--split", "time:at,test_from=1790009000")
+    assert prepare("csv", tmp_path / "a.csv", tmp_path / "out", *way) == code
+    said = capsys.readouterr()
+    assert f"{9900 // every} of 9,900 rows have times outside 1990 to 2100" in (said.err if code else said.out)
+
+
 def test_memory_use_is_announced(tmp_path, source, capsys):
     assert prepare("criteo", source, tmp_path / "out", "--workers", 3, "--piece-size", "1 MiB") == 0
     said = "3 parts at a time, of 1 MiB of text: up to 6 MiB of memory each, and 400 MiB in addition"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipeline.kernels.hashing import hash_integers
 from pipeline.kernels.mix import mix_reference
-from pipeline.prepare.splits import TEST, TRAIN, VALIDATION, ByFile, ByTime, Ratio, parse
+from pipeline.prepare.splits import OUTSIDE, TEST, TRAIN, VALIDATION, ByFile, ByTime, Ratio, parse
 
 LOG, NOW = Path("logs/day_0.gz"), 1_790_000_000
 
@@ -77,6 +77,12 @@ def test_a_time_split_puts_each_row_on_its_side_of_the_boundary(times, validatio
 def test_a_time_that_is_none_is_refused_with_its_row(times):
     with pytest.raises(ValueError, match=r"part 7, row 1: column 'when' \(--split time\) is 0 in the unit"):
         ByTime("when", "2026-01-01").of(0, 7, LOG, rows(2, when=times))
+
+
+@pytest.mark.parametrize("odd", [0, NOW * 1000])
+def test_few_times_that_are_none_are_for_training(odd):
+    found = ByTime("when", str(NOW)).of(0, 7, LOG, rows(3, when=pa.array([NOW, odd, NOW])))
+    assert found.tolist() == [VALIDATION, OUTSIDE, VALIDATION]
 
 
 def test_a_row_without_a_time_is_refused():
