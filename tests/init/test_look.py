@@ -1,6 +1,7 @@
 """Files and rows that `init` samples, which no regular layout hides, and columns that it can read."""
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -81,7 +82,7 @@ def test_a_column_of_several_types_is_left_out(tmp_path, capsys, form):
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_a_column_without_a_role_is_not_read(tmp_path, suffix):
+def test_a_column_without_a_role_is_not_read(tmp_path, suffix, capsys):
     """A value other than that of the path, or bytes that are no text, would stop the command."""
     day = pa.array([b"\xff"] * ROWS) if suffix == "csv" else pa.array([2] * ROWS)
     (folder := tmp_path / "log" / "day=1").mkdir(parents=True)
@@ -90,9 +91,10 @@ def test_a_column_without_a_role_is_not_read(tmp_path, suffix):
         (folder / "a.csv").write_bytes(b"".join([b"click,user_id,x\n", *lines]))
     else:
         pq.write_table(log(day=day), folder / "a.parquet")
-    order = [str(tmp_path / "log"), "--out", str(tmp_path / "my.py")]
+    order, name = [str(tmp_path / "log"), "--out", str(tmp_path / "my.py")], "x" if suffix == "csv" else "day"
     assert init(order) == 2
-    assert init([*order, "--as", f"{'x' if suffix == 'csv' else 'day'}=nothing"]) == 0
+    assert init([*order, "--as", f"{name}=nothing"]) == 0
+    assert re.search(rf"^{name} +nothing +named by --as$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_a_label_of_several_types_is_refused(tmp_path, capsys):
