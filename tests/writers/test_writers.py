@@ -19,10 +19,9 @@ from pipeline.workflow import load
 PROJECT = Path(__file__).parents[2]
 PYTHON = PROJECT / ".writers/bin/python"
 ROWS = 20_000
-WEEKLY = ("daft", "datafusion", "pandas", "fastparquet", "deltalake")
-WRITERS = ["polars", "duckdb", "clickhouse"]
-WRITERS += [pytest.param(name, marks=pytest.mark.prove(weekly=True)) for name in WEEKLY]
-"""`make prove` runs those that are not weekly."""
+DAILY, WEEKLY = ("polars", "duckdb", "clickhouse"), ("daft", "datafusion", "pandas", "fastparquet", "deltalake")
+WRITERS = [*DAILY, *(pytest.param(name, marks=pytest.mark.prove(weekly=True)) for name in WEEKLY)]
+"""`make prove` runs the daily ones."""
 KEYS = ("user", "large", "city", "site")
 TYPES = {
     "click": pa.int8(), "user": pa.int64(), "large": pa.int64(), "city": pa.string(), "price": pa.float64(),
