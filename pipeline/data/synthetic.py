@@ -25,7 +25,7 @@ from pipeline.machine.limits import cpus
 from pipeline.records import F32, F64, I64
 from pipeline.settings import SPLITS
 from pipeline.storage.durable import replacing
-from pipeline.storage.files import Files
+from pipeline.storage.files import Files, refuse_links
 from pipeline.workflow import Data, Synthetic
 
 GROUP_EXAMPLES = 1 << 16
@@ -77,6 +77,7 @@ def generate(planted: Synthetic, root: Path, label: str = "label", threads: int 
 def _alone(root: Path) -> Iterator[None]:
     """Hold the lock of a folder. The system releases it when its owner exits, even if killed."""
     root.mkdir(parents=True, exist_ok=True)
+    refuse_links([root / LOCK])
     with (root / LOCK).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

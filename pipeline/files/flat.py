@@ -207,7 +207,8 @@ class FlatFile(pq.ParquetFile):
         place, into = self._flat[name]
         column = table.column(names[place[0]])
         column = at_place(column, self._place_in(column.type, place))
-        column = to_plain(column, into, f"{self._file}: column {name!r}", self._file.canonical)
+        if self._is_flat:
+            column = to_plain(column, into, f"{self._file}: column {name!r}", self._file.canonical)
         if in_path:
             check_equal(self._file, name, column)
         return column

@@ -174,9 +174,10 @@ def table_of(look: Look, choices: Sequence[Choice]) -> str:
         null = f"{column.num_nulls / column.num_rows:6.1%}" if column.num_nulls else "      "
         role = choice.given or ("nothing" if choice.role == "skip" else choice.role)
         reach = _range(column, choice.role == "time")
+        # A column that was not read has no kind.
+        different = f"{column.num_different:9,}" if column.kind else " " * 9
         lines.append(
-            f"{column.name:{width}}  {role:9}  {column.num_different:9,}  {null}  {reach:{RANGE_WIDTH}.{RANGE_WIDTH}}  "
-            f"{choice.why}"
+            f"{column.name:{width}}  {role:9}  {different}  {null}  {reach:{RANGE_WIDTH}.{RANGE_WIDTH}}  {choice.why}"
         )
     worst_first = sorted(choices, key=lambda choice: not choice.after_label)
     lines += [f"warning: {choice.warning}" for choice in worst_first if choice.warning]

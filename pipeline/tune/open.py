@@ -6,14 +6,17 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from pipeline.data.side_files import side_digests
 from pipeline.data.source import Source
 from pipeline.machine import limits
 from pipeline.machine.aside import WAYS_OUT
 from pipeline.messages.sizes import MemoryShare
 from pipeline.monitor.runs import flat_settings
+from pipeline.own_code.code import code_digest
 from pipeline.preflight.chosen_caps import SHARE_OF_FREE, free_disk
 from pipeline.settings import read_json
 from pipeline.storage.files import Files
@@ -35,10 +38,11 @@ def open_study(out: Path, workflow: Workflow, space: Space, args: Namespace) -> 
     path = out / "study.json"
     if not path.is_file() and out.is_dir() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty and holds no study; {WAYS_OUT}")
+    examples, content = content_of(workflow)
     fixed = Fixed(
         workflow=described(workflow), space=json.loads(json.dumps(dict(space), default=lambda of: of.model_dump())),
-        metric=metric_of(workflow), seed=args.seed, parallel=parallel, workers=workers, examples=num_examples(workflow),
-        memory=int(SHARE_OF_FREE * limits.free_memory() / (workers or 1)),
+        metric=metric_of(workflow), seed=args.seed, parallel=parallel, workers=workers, examples=examples,
+        content=content, memory=int(SHARE_OF_FREE * limits.free_memory() / (workers or 1)),
         threads=max(1, workflow.schedule.threads // parallel),
     )  # fmt: skip
     if path.is_file():
@@ -56,18 +60,20 @@ def described(workflow: Workflow) -> dict[str, Any]:
     return dict(fields)
 
 
-def num_examples(workflow: Workflow) -> int:
+def content_of(workflow: Workflow) -> tuple[int, dict[str, str]]:
+    """Number of training examples, and checksums of what trials read in addition to their settings."""
+    content = {"model.kind": code_digest(workflow.model.kind), **side_digests(workflow.data)}
     if workflow.data.synthetic:
-        return workflow.data.synthetic.train_examples
-    source = Source(workflow.data, workflow.seed)
-    source.close()
-    return source.num_examples["train"]
+        return workflow.data.synthetic.train_examples, content
+    with closing(Source(workflow.data, workflow.seed)) as source:
+        content |= {f"data.{split}": identity.digest for split, identity in source.identity.items()}
+        return source.num_examples["train"], content
 
 
 def goes_on(out: Path, before: Fixed, now: Fixed) -> Fixed:
     """Return the settings with which an earlier session started. Raises ValueError, with all differences, if it was a
     different study."""
-    machine = ("memory", "threads")
+    machine = ("memory", "threads") if before.content else ("memory", "threads", "content")
     before = before.model_copy(update={"workflow": without_removed(before.workflow)})
     was, found = (dict(flat_settings(of.model_dump(mode="json", exclude={*machine}))) for of in (before, now))
     changed = [name for name in was | found if was.get(name) != found.get(name)]

@@ -54,11 +54,13 @@ class Processes:
 
     def start(self, record: Record) -> subprocess.Popen[bytes]:
         """Start the training of a record in a process."""
-        command = [sys.executable, "-m", "pipeline.tune.trial", str(self._out), record.name, str(os.getpid())]
+        # Without -P, the process would also import from the current folder what is named like a library there.
+        command = [sys.executable, "-P", "-m", "pipeline.tune.trial", str(self._out), record.name, str(os.getpid())]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         with open(record.output, "ab") as output:
             # In a separate process group, a process gets the terminal's signals only through the study.
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment
             )
 
     def _verdict(self, record: Record, code: int, starts: int) -> Verdict | None:

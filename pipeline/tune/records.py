@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from pipeline.optim.plateau import LESS_IS_BETTER, judge
 from pipeline.settings import Strict, read_json
-from pipeline.storage.files import Files
+from pipeline.storage.files import Files, refuse_links
 from pipeline.workflow import Workflow
 
 T = TypeVar("T", bound=Strict)
@@ -62,6 +62,7 @@ class Record:
 
     def write(self, what: Order | Verdict) -> None:
         files, name = Files(), "order.json" if isinstance(what, Order) else "verdict.json"
+        refuse_links([self.folder.parent, self.folder, self.output])
         files.make_folder(self.folder)
         files.replace(self.folder / name, [what.model_dump_json(indent=1).encode()])
 

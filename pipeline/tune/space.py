@@ -165,7 +165,7 @@ def other_kinds(workflow: Workflow, space: Space, seed: int) -> list[dict[str, A
 def settings_of(workflow: Workflow, params: Mapping[str, Any], space: Space) -> dict[str, Any]:
     """Settings by path, for `Workflow.with_settings`, from a trial's values. Omits arguments that the trial's model
     does not have."""
-    values = {name: _choice(params[name], space[name]) for name in params}
+    values = {name: _choice(params[name], name, space[name]) for name in params}
     kind = workflow.with_settings({KIND: values[KIND]}).model.kind if KIND in values else workflow.model.kind
     known, is_linear = arguments_of(kind), kind is models.LR and KIND in values
     settings = {
@@ -183,8 +183,13 @@ def settings_of(workflow: Workflow, params: Mapping[str, Any], space: Space) -> 
     return settings
 
 
-def _choice(label: Any, values: Between | Sequence[Any]) -> Any:
-    return label if isinstance(values, Between) else next((v for v in values if label_of(v) == label_of(label)), label)
+def _choice(label: Any, name: str, values: Between | Sequence[Any]) -> Any:
+    if isinstance(values, Between):
+        return label
+    # Another one, from a journal that somebody else wrote, could name a module to import.
+    if label_of(label) not in (choices := {label_of(value): value for value in values}):
+        raise ValueError(f"{name} of a trial is {label!r}, which is not in its space: {', '.join(map(str, choices))}")
+    return choices[label_of(label)]
 
 
 def _feature(feature: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

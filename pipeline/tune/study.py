@@ -59,6 +59,9 @@ class Fixed(Strict):
     workers: int | None
     examples: int
     """Number of training examples."""
+    content: dict[str, str] | None = None
+    """Checksums of the data, of the files that features read, and of an own model's code; None in studies of earlier
+    versions of this package."""
     memory: int
     """RAM in bytes for all concurrent trials, if the workflow does not set it."""
     threads: int
@@ -185,7 +188,7 @@ def has_table(run_dir: Path) -> bool:
 def delete_table(run_dir: Path) -> None:
     """Delete a run's rows and dense states, but not the files that `pipeline runs` reads. May be called again."""
     if run_dir.is_dir():
-        refuse_links([run_dir, run_dir / "commits"])
+        refuse_links([run_dir.parent, run_dir, run_dir / "commits"])
     for path in run_dir.iterdir() if run_dir.is_dir() else ():
         if path.is_dir() and not path.is_symlink() and path.name in ("table.zarr", "features"):
             shutil.rmtree(path)

@@ -107,7 +107,7 @@ def verdict_of(order: Order, record: Record) -> Verdict | None:
         from pipeline.api import train
 
         heed_interrupts()
-        train(workflow, order.run_dir, workers=order.workers, observers=[watch]).close()
+        train(workflow, order.run_dir, workers=order.workers, dashboard="off", observers=[watch]).close()
         return complete(order, record, workflow)
     except KeyboardInterrupt:
         return None

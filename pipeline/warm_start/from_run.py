@@ -98,6 +98,11 @@ class RunOrigin:
                     f"warning: init_from: table {table!r} holds {was} in {self.name} and {now} here: text and "
                     "numbers never have the same keys, so none of its rows matches"
                 )
+            if not self._state.data["train"].canonical and ("binary[16]" in was or "uuid" in was):
+                yield (
+                    f"warning: init_from: table {table!r} of {self.name}, a run of an earlier version, has UUIDs in 16 "
+                    "bytes, and this run reads them as text, so none of its rows matches; train that run again"
+                )
         columns = [(f"table {table!r}", there[table], here[table]) for table in there if table in here]
         if self._given.layers:
             numbers = {number.name for number in self._there.data.numbers}

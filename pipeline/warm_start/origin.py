@@ -26,7 +26,7 @@ def check_width(name: str, found: int, row: RowLayout) -> None:
 
 def is_text(type_name: str) -> bool:
     """True if the Arrow type with this name is text or lists of text. Text and integers never have the same keys."""
-    return "string" in type_name or "binary" in type_name
+    return any(word in type_name for word in ("string", "binary", "uuid"))
 
 
 def convert(rows_UX: U32, there: RowLayout, here: RowLayout, with_state: bool) -> U32:

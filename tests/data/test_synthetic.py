@@ -94,6 +94,10 @@ def test_generation_resumes_and_refuses_foreign_files(tmp_path):
     (tmp_path / "b/train").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"b/train exists, but no synthetic.json"):
         synthetic.ensure(data_of(tmp_path / "b"))
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c/.synthetic.lock").symlink_to(tmp_path / "private")
+    with pytest.raises(ValueError, match=r"c/.synthetic.lock is a symbolic link"):
+        synthetic.ensure(data_of(tmp_path / "c"))
 
 
 def test_the_planted_auc_is_that_of_the_true_probability(tmp_path):

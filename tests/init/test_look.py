@@ -1,6 +1,7 @@
 """Files and rows that `init` samples, which no regular layout hides, and columns that it can read."""
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -72,7 +73,7 @@ def test_a_column_of_several_types_is_left_out(tmp_path, capsys, form):
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_a_column_without_a_role_is_not_read(tmp_path, suffix):
+def test_a_column_without_a_role_is_not_read(tmp_path, suffix, capsys):
     """A value other than that of the path, or bytes that are no text, would stop the command."""
     folder = write_logs(tmp_path / "log" / "day=1")
     if suffix == "csv":
@@ -81,7 +82,9 @@ def test_a_column_without_a_role_is_not_read(tmp_path, suffix):
     else:
         write_logs(folder, a=log(day=[2] * ROWS))
     assert init([str(tmp_path / "log"), "--out", str(tmp_path / "my.py")]) == 2
-    drafted(tmp_path, "--as", f"{'x' if suffix == 'csv' else 'day'}=nothing", source=tmp_path / "log")
+    name = "x" if suffix == "csv" else "day"
+    drafted(tmp_path, "--as", f"{name}=nothing", source=tmp_path / "log")
+    assert re.search(rf"^{name} +nothing +named by --as$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_a_label_of_several_types_is_refused(tmp_path, capsys):

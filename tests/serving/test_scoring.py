@@ -32,6 +32,11 @@ from pipeline.serving.scoring import Scorer, most_keys
 from pipeline.workflow import Commit, Metrics, load
 
 NUM_TEST = 160
+KEPT = {
+    "view": pa.array(["A" * 36] * NUM_TEST, pa.string_view()),
+    "uuid": pa.array([b"U" * 16] * NUM_TEST, pa.uuid()),
+    "bytes": pa.array([b"B" * 16] * NUM_TEST, pa.binary(16)),
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +45,7 @@ def root(tmp_path_factory):
     root = write_data(tmp_path_factory.mktemp("data"), num_train=90, num_keys=60)
     (root / "test.parquet").unlink()
     table = make_table(np.random.default_rng(9), NUM_TEST, 60)
+    table = pa.table(dict(zip(table.column_names, table.columns, strict=True)) | KEPT)
     for name, begin, end in (("test-a", 0, 14), ("test-b", 14, 15), ("test-c", 15, NUM_TEST)):
         pq.write_table(table.slice(begin, end - begin), root / f"{name}.parquet", row_group_size=5)
     return root
@@ -67,12 +73,13 @@ def contents(out):
 
 
 def test_scores_have_the_bits_of_the_evaluation(trained, tmp_path, capsys):
-    score(trained, tmp_path / "out", "--keep", "item", "history")
+    kept = ["item", "history", *KEPT]
+    score(trained, tmp_path / "out", "--keep", *kept)
     for name in ("test-a", "test-b", "test-c"):
         given = pq.read_table(trained.workflow.data.root / f"{name}.parquet")
         found = pq.read_table(tmp_path / "out" / f"{name}.parquet")
-        assert found.column_names == ["item", "history", "click.logit", "click.probability"]
-        assert found.select(["item", "history"]).equals(given.select(["item", "history"]))
+        assert found.column_names == [*kept, "click.logit", "click.probability"]
+        assert found.select(kept).equals(given.select(kept))
     table = scored(tmp_path / "out")
     assert (bits_of(table) == trained.logits_NT.view(np.uint32)).all()
     logits = table.column("click.logit").to_numpy().astype(np.float64)
@@ -147,7 +154,7 @@ def test_null_labels_cost_the_metrics_alone(trained, tmp_path, capsys):
 def test_a_file_that_changes_while_it_is_scored_is_refused(trained, tmp_path, monkeypatch, capsys):
     """It is replaced after its rows were read for scores, and before the kept columns are."""
     file = tmp_path / "a.parquet"
-    table = pq.read_table(trained.workflow.data.root / "test-c.parquet")
+    table = pq.read_table(trained.workflow.data.root / "test-c.parquet").drop_columns("view")
     write = ScoreWriter._write
 
     def replaced(self, scored_file):

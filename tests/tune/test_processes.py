@@ -33,12 +33,14 @@ def study_file(workflow_file):
     # A trial has half of the caps.
     text = text.replace('"1 MiB"', '"4 MiB"').replace("64 MiB", "256 MiB")
     workflow_file.write_text(text)
+    # A trial imports no library from the current folder.
+    (workflow_file.parent / "numpy.py").write_text("raise SystemExit(7)")
     return workflow_file
 
 
 def command(workflow, out, *options):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    call = [sys.executable, "-m", "pipeline", "tune", str(workflow), "--out", str(out), *options]
+    call = [sys.executable, "-P", "-m", "pipeline", "tune", str(workflow), "--out", str(out), *options]
     return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 

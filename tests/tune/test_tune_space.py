@@ -1,5 +1,6 @@
 """What a study tries: derived from the workflow's types, or given by `tune` in its file; mistakes are named."""
 
+import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow
 from support.runs.studies import make_up, tune
@@ -97,6 +98,8 @@ def test_a_trial_has_only_the_arguments_of_its_model(workflow):
     settings = settings_of(workflow, params, space)
     assert "model.args.dropout" not in settings
     assert workflow.with_settings(settings).model.kind is FM
+    with pytest.raises(ValueError, match="'os:system', which is not in its space"):
+        settings_of(workflow, params | {"model.kind": "os:system"}, space)
 
 
 def test_fewer_buckets_and_other_counts_are_features_of_the_workflow(featured):
@@ -188,5 +191,13 @@ def test_another_study_in_the_folder_is_refused(workflow_file, tmp_path, monkeyp
     assert "parallel was 1, is 2" in err
     assert "--fresh moves it aside" in err
     tune(workflow_file, tmp_path / "study", "--trials", 1, "--set", "storage.disk=1 GiB")
+    (tmp_path / "study/records").rename(tmp_path / "elsewhere")
+    (tmp_path / "study/records").symlink_to(tmp_path / "elsewhere")
+    tune(workflow_file, tmp_path / "study", "--trials", 2, code=2)
+    assert "study/records is a symbolic link" in capsys.readouterr().err
+    table = pq.read_table(tmp_path / "train.parquet")
+    pq.write_table(table.take(list(range(len(table)))[::-1]), tmp_path / "train.parquet")
+    tune(workflow_file, tmp_path / "study", "--trials", 1, code=2)
+    assert "content.data.train was" in capsys.readouterr().err
     tune(workflow_file, tmp_path / "study", "--trials", 1, "--parallel", 2, "--fresh")
     assert (tmp_path / "study.1").is_dir()

@@ -166,6 +166,12 @@ def test_columns_made_otherwise_than_in_the_source_are_named(data_root, tmp_path
         origin.close()
         assert len(said) == len(expected), said
         assert all(re.search(text, line) for text, line in zip(expected, said, strict=True)), said
+    # A run of an earlier version has the keys of a UUID's bytes.
+    train, types = origin._state.data["train"], {"both": "extension<arrow.uuid>"}
+    for canonical, expected in ((None, ["UUIDs in 16 bytes"]), (True, [])):
+        origin._state.data["train"] = train.model_copy(update={"canonical": canonical, "types": types})
+        said = [line for line in origin._of_tables(workflow, {"both": "string"}) if "was made with other" not in line]
+        assert [text in line for text, line in zip(expected, said, strict=True)] == [True] * len(expected)
 
 
 def test_narrow_rows_are_rounded_as_first_rows_are(small_workflow, later_root, tmp_path):
