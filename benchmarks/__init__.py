@@ -2,7 +2,7 @@
 
 import os
 
-from pipeline.machine.allocator import share_one_arena
+from pipeline.machine.memory import share_one_arena
 from pipeline.machine.process import SPIN, SPIN_COUNT
 
 # As in the commands, before libraries start threads.

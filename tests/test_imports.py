@@ -28,7 +28,7 @@ DOORS = {
     "cupy": ("pipeline.device.gpu",),
     "cupyx": ("pipeline.device.gpu",),
     "pynvml": ("pipeline.machine.nvml",),
-    "torch": ("pipeline.models", "pipeline.training", "pipeline.optim", "pipeline.comm", "pipeline.device.tensors",
+    "torch": ("pipeline.models", "pipeline.training", "pipeline.optim", "pipeline.comm", "pipeline.device.device",
               "pipeline.preflight", "pipeline.serving",
               "pipeline.monitor.track"),
     "psutil": ("pipeline.cluster",),

@@ -16,7 +16,7 @@ from distributed import Client, Future, wait
 from pipeline.cluster.check import check_machines, min_disk_bytes
 from pipeline.cluster.crew import P, T, replicas_for
 from pipeline.cluster.dashboard import dashboard_link
-from pipeline.cluster.graph import StageGraph
+from pipeline.cluster.local import StageGraph
 from pipeline.cluster.merge import Merge
 from pipeline.cluster.pool import WorkerPool
 from pipeline.cluster.run_plugin import (

@@ -5,25 +5,62 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
 from threading import Event, Lock
 from typing import Any
 
 import dask
-from distributed import Client, KilledWorker, LocalCluster
+from dask._expr import LLGExpr
+from dask._task_spec import Task, TaskRef
+from distributed import Client, Future, KilledWorker, LocalCluster
 from distributed.batched import BatchedSend
 from distributed.comm import CommClosedError
 
 from pipeline.cluster.address import ANY_PORT
 from pipeline.cluster.dashboard import PlainWorker, dashboard_options, mount
-from pipeline.cluster.graph import StageGraph
 from pipeline.cluster.threads import end_threads, stage_threads
 from pipeline.cluster.waits import ANSWER_SECONDS, LOOK_SECONDS, close_in_time
 from pipeline.errors import OutOfTurn, PipelineError
 from pipeline.records import StageResult
 from pipeline.stages import STAGES
+
+
+class StageGraph:
+    """Tasks with keys STAGE-BLOCK-RANK-RUN, sent to Dask in one graph: with one message per task, Dask would occupy its
+    event loop and the GIL several times as long. The dashboard groups them by stage; each runs on the worker of its
+    rank, in the thread of its stage. Keys are global to a scheduler."""
+
+    def __init__(self, client: Client, addresses: Sequence[str]) -> None:
+        """`addresses`: addresses of the workers, by rank."""
+        self._client, self._unsent = client, dict[str, Task]()
+        self.futures: dict[str, Future] = {}
+        """Futures of the tasks sent, by key. Dask drops a task that no future and no other task needs."""
+
+        # Nested functions are pickled by value, so the process of an external scheduler does not need this package.
+        def stage_of(key: str) -> str:
+            return key.split("-")[0]
+
+        def worker_of(key: str) -> list[str]:
+            return [addresses[int(key.split("-")[2])]]
+
+        self._annotations = {"executor": stage_of, "workers": worker_of}
+
+    def add(self, key: str, run: Callable[..., object], *args: Any, after: Sequence[str]) -> str:
+        """Add a task that calls `run`, with the results of the tasks `after` as its last arguments. Returns its key."""
+        self._unsent[key] = Task(key, run, *args, *map(TaskRef, after))
+        return key
+
+    def send(self) -> None:
+        """Send the tasks added since the last call."""
+        unsent, self._unsent = self._unsent, {}
+        if unsent:
+            # With a token, Dask does not hash the graph.
+            graph = LLGExpr(unsent, _determ_token=uuid.uuid4().hex)
+            with dask.annotate(**self._annotations):
+                self.futures |= zip(unsent, self._client.get(graph, list(unsent), sync=False, retries=0), strict=True)
+
 
 SETTINGS = {
     # This limit uses the wall clock: after a longer pause, Dask would drop even the worker in its own process.

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.comm.group import Group
-from pipeline.device.device import Device
-from pipeline.device.tensors import tensor_of
+from pipeline.device.device import Device, tensor_of
 from pipeline.kernels.rows import gather_rows
 from pipeline.kernels.segment_sum import segment_sum
 from pipeline.machine.threads import Threads, Whole

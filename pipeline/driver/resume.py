@@ -23,8 +23,7 @@ from pipeline.data.identity import Begun, Identity, as_json, begun_in, differenc
 from pipeline.data.side_files import side_digests
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.result import OUTPUTS
-from pipeline.machine.compiler import CACHE, compiler, compiler_version
-from pipeline.machine.processor import processor
+from pipeline.machine.compiler import CACHE, compiler, compiler_version, processor
 from pipeline.monitor.history import History
 from pipeline.own_code.code import EDITED, code_digest, is_other_code
 from pipeline.preflight.setup import Setup

@@ -1,13 +1,22 @@
-"""The C++ compiler for compiled dense models: the one that torch would choose, found without importing torch."""
+"""The model of the processor, and the C++ compiler for compiled dense models: the one that torch would choose, found
+without importing torch."""
 
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sysconfig
 import tempfile
 from functools import cache
 from pathlib import Path
+
+
+def processor() -> str:
+    """Model name of the processor, or its architecture if the system does not report the model."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next((line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine())
+
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """Environment variable for torch's cache of compiled code; torch reads it at each compilation."""

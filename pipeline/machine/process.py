@@ -29,7 +29,7 @@ def begin_command() -> None:
     the system is not Linux."""
     if sys.platform != "linux":
         raise SystemExit(NOT_LINUX)
-    from pipeline.machine.allocator import share_one_arena
+    from pipeline.machine.memory import share_one_arena
     from pipeline.machine.signals import end_at_interrupt, send_dropped_again
 
     _commands.append(sys.argv[0])

@@ -103,7 +103,7 @@ class RowOptimizer:
         """Scale the gradients of this step, including L2, by `factor`, which is on the model's device."""
         table_T4 = self.rates.through(step, self.lr)[0]
         if self._device.on_gpu:
-            from pipeline.device.tensors import tensor_of
+            from pipeline.device.device import tensor_of
 
             line = tensor_of(table_T4)[step]
             line[FACTOR] = factor

@@ -12,7 +12,7 @@ from shlex import quote
 import pyarrow as pa
 
 from pipeline.errors import error_text, refuse_remote
-from pipeline.machine.allocator import keep_freed_memory
+from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.process import is_command
 from pipeline.machine.signals import heed_interrupts, on_signal
 from pipeline.machine.threads import TaskThreads

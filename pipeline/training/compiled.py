@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from pipeline.errors import PipelineError
-from pipeline.machine.compiler import CACHE, compiler, compiler_version
-from pipeline.machine.processor import processor
+from pipeline.machine.compiler import CACHE, compiler, compiler_version, processor
 from pipeline.machine.stopwatch import part
 from pipeline.training.embed import Embed
 from pipeline.training.forward import Forward, Pass

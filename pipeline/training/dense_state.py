@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pipeline.optim.average import AVERAGE, Average
-from pipeline.optim.fused_adam import FusedAdam
+from pipeline.optim.dense import FusedAdam
 from pipeline.records import Array
 
 MODEL, OPTIMIZER = "model/", "optimizer/"

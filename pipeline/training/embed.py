@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from torch import Tensor, zeros_like
 
-from pipeline.device.device import Device
-from pipeline.device.tensors import tensor_of
+from pipeline.device.device import Device, tensor_of
 from pipeline.kernels.launch import array_library
 from pipeline.kernels.segment_sum import bag_scale, segment_sum
 from pipeline.machine.threads import Threads, Whole

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.device.device import Device
-from pipeline.device.tensors import tensor_of
+from pipeline.device.device import Device, tensor_of
 from pipeline.models.losses import Loss, Output, logits_of, loss_of
 from pipeline.models.sequence import SequenceValues
 from pipeline.records import F32, Examples

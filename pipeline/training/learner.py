@@ -17,8 +17,7 @@ from torch import Tensor
 
 from pipeline.comm.collective import take_all_steps
 from pipeline.comm.exchange import Exchange
-from pipeline.device.device import Device
-from pipeline.device.tensors import tensor_of
+from pipeline.device.device import Device, tensor_of
 from pipeline.machine.threads import Threads, Whole
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.optim.dense import clip_factor

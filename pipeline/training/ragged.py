@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.device.device import Device
-from pipeline.device.tensors import tensor_of
+from pipeline.device.device import Device, tensor_of
 from pipeline.models.sequence import SequenceValues
 from pipeline.records import F32, BatchIndex, Examples
 from pipeline.training.items import Items, Lists

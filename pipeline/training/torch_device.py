@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from pipeline.device.device import Device
-from pipeline.device.tensors import make_deterministic, torch_device
+from pipeline.device.device import Device, make_deterministic, torch_device
 
 
 class TorchDevice:

@@ -16,6 +16,7 @@ import numpy as np
 
 from pipeline.comm.group import Disconnected
 from pipeline.data.buffer import ReadBuffer
+from pipeline.data.identity import Begun
 from pipeline.data.source import Source
 from pipeline.errors import LostTouch, OutOfTurn, PipelineError
 from pipeline.machine.stopwatch import take_parts
@@ -23,6 +24,7 @@ from pipeline.machine.threads import Threads, share_of
 from pipeline.preflight.sizes import no_room
 from pipeline.records import (
     U32,
+    U64,
     Block,
     BlockResult,
     Examples,
@@ -40,18 +42,54 @@ from pipeline.stages.dedup import KeyOwners, Workspace
 from pipeline.stages.plan import RingRows, plan
 from pipeline.stages.prefetch import prefetch
 from pipeline.stages.read import read
+from pipeline.stages.scan import Scanner, scan
 from pipeline.stages.train import move, train
+from pipeline.stages.unique_keys import KeyReader
 from pipeline.stages.unite import STOPPED_ELSEWHERE
 from pipeline.stages.write_back import write_back
+from pipeline.storage.places import Places
 from pipeline.storage.wide_rows import write_first_rows
 from pipeline.worker.flight import Flight, RingLengths, expect, read_already
-from pipeline.worker.foresight import Foresight
 from pipeline.worker.membership import Membership
 from pipeline.worker.peers import FirstRefused, OtherWorkers, Peers
 from pipeline.worker.placement import OnGpu, OnHost
 from pipeline.worker.tiers import Tiers
 from pipeline.worker.timed_tier import TimedTier
 from pipeline.workflow import Workflow
+
+
+class Foresight:
+    """Reads the keys of coming blocks and adds them to the next uses in `places`."""
+
+    def __init__(self, workflow: Workflow, source: Source, places: Places, owners: KeyOwners | None, rank: int) -> None:
+        storage, begun = workflow.storage, Begun(source.identity)
+        self._reader = KeyReader(workflow.data, workflow.seed, share_of(workflow.schedule.threads), begun)
+        self._scanner = Scanner(self._unique_keys, storage.known_examples, storage.known)
+        self._places, self._owners, self._rank = places, owners, rank
+        self.coming: Sequence[Block] = ()
+        """Blocks that follow the next stretch, as far as `scan` needs them."""
+        self.scanned = -1
+        """Number of the last block for which `scan` has run."""
+
+    @property
+    def least_known(self) -> int | None:
+        return self._scanner.least_known
+
+    def begin(self, blocks: Sequence[Block]) -> None:
+        self._scanner.begin([*blocks, *self.coming], self._places.next_uses)
+        self.scanned = -1
+
+    def scan(self, block: Block) -> None:
+        scan(block, self._scanner, self._places)
+        self.scanned = block.number
+
+    def _unique_keys(self, block: Block) -> U64:
+        """Unique keys, in this worker's shards, that any worker needs for the block."""
+        keys_U = self._reader.distinct_keys(block)
+        return keys_U if self._owners is None else keys_U[self._owners.of(keys_U) == self._rank]
+
+    def close(self) -> None:
+        self._reader.close()
 
 
 class StageRunner:

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from pipeline.cluster import guard
+from pipeline.cluster import dashboard as servers
 from pipeline.cluster.dashboard import dashboard_link
 from pipeline.cluster.local import InProcessCluster, local_client
 
@@ -49,8 +49,8 @@ def test_pages_of_other_servers_get_nothing_from_dasks_servers():
 
 
 def test_silent_clients_leave_a_runs_files_alone(monkeypatch):
-    monkeypatch.setattr(guard, "MAX_CONNECTIONS", 20)
-    monkeypatch.setattr(guard, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(servers, "MAX_CONNECTIONS", 20)
+    monkeypatch.setattr(servers, "IDLE_SECONDS", 0.5)
     with local_client() as client, ExitStack() as stack:
         link = dashboard_link(client)
         address = ("127.0.0.1", urlsplit(link).port)

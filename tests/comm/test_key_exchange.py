@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.comm.group import Group, GroupSettings, Store
-from pipeline.comm.key_exchange import exchange_keys, from_message, to_message
 from pipeline.records import Block, KeyRequest, Rank, Refusal
+from pipeline.worker.peers import exchange_keys, from_message, to_message
 
 NUMBERS = st.integers(0, 2**31 - 1)
 COUNTED = st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=4)

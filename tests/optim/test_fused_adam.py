@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from pipeline.optim.fused_adam import FusedAdam
+from pipeline.optim.dense import FusedAdam
 
 SHAPES = ((3,), (4, 5), (129,), ())
 

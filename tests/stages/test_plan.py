@@ -12,8 +12,7 @@ from support.runs.sharded_tables import SOME, TABLES, in_shards
 
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import Plan, Refusal
-from pipeline.stages.plan import RingRows, plan
-from pipeline.stages.to_disk import FILL_SHARE
+from pipeline.stages.plan import FILL_SHARE, RingRows, plan
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.key_map import KeyMap, bytes_for
 from pipeline.storage.places import Caps, Places

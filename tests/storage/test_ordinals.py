@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.storage.ordinals import Ordinals
+from pipeline.storage.chunks import Ordinals
 
 ROWS = 4
 

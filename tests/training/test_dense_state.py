@@ -6,7 +6,7 @@ import safetensors.numpy
 import torch
 from torch import nn
 
-from pipeline.optim.fused_adam import FusedAdam
+from pipeline.optim.dense import FusedAdam
 from pipeline.storage.files import tensors
 from pipeline.training.dense_state import dense_bytes, dense_state, load_dense, model_state, save_dense
 

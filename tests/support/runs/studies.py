@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from pipeline.tune.main import main
-from pipeline.tune.processes import Processes
 from pipeline.tune.records import Order, Record, Verdict, best_so_far
 from pipeline.tune.trial import verdict_of
+from pipeline.tune.tuning import Processes
 
 TEST = {"epoch": 2, "split": "test", "auc": 0.7, "ne": 1.0, "calibration": 1.0, "examples": 40}
 
@@ -52,7 +52,7 @@ def start_with(patch: pytest.MonkeyPatch, verdict: Any) -> None:
         return Ended()
 
     patch.setattr(Processes, "start", start)
-    patch.setattr("pipeline.tune.processes.POLL_SECONDS", 0.0)
+    patch.setattr("pipeline.tune.tuning.POLL_SECONDS", 0.0)
 
 
 def made_up(order: Order) -> Verdict:
