@@ -27,7 +27,7 @@ DOORS = {
                 "pipeline.prepare", "pipeline.serving", "pipeline.spans", "pipeline.warm_start"),
     "cupy": ("pipeline.device.gpu",),
     "cupyx": ("pipeline.device.gpu",),
-    "pynvml": ("pipeline.machine.nvml",),
+    "pynvml": ("pipeline.device.gpu",),
     "torch": ("pipeline.models", "pipeline.training", "pipeline.optim", "pipeline.comm", "pipeline.device.device",
               "pipeline.preflight", "pipeline.serving",
               "pipeline.monitor.track"),

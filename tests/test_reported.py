@@ -18,7 +18,7 @@ from torch import nn
 from pipeline import verify
 from pipeline.commits.manifest import Commits
 from pipeline.driver.loop import DueCommit
-from pipeline.metrics import auc, score_bins
+from pipeline.metrics import auc
 from pipeline.models import MMoE
 from pipeline.storage.files import Files
 from pipeline.workflow import Metrics
@@ -173,7 +173,7 @@ def test_workers_count_the_rest_of_a_resumed_epoch(data_root, tmp_path, world):
 @pytest.mark.parametrize("world", some([0, 1, 3], 3))
 def test_a_run_with_more_scores_than_are_kept_says_how_exact_it_is(data_root, expected, tmp_path, world, monkeypatch):
     monkeypatch.setattr(auc, "EXACT_SCORES", 4)
-    monkeypatch.setattr(score_bins, "MOST_BINS", 4)
+    monkeypatch.setattr(auc, "MOST_BINS", 4)
     with crew_driver(workflow_of(data_root), tmp_path, world, **SIZES) as driver:
         train(driver)
         found, said = driver.history.epochs, printed(driver)

@@ -1,8 +1,10 @@
-"""The GPU as the device, through CuPy, and the choice of a workflow's device."""
+"""The GPU as the device, through CuPy, the choice of a workflow's device, and the GPUs according to NVIDIA's management
+library (NVML). Only this module imports `pynvml`, which comes with dask-cuda."""
 
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +16,52 @@ import numpy as np
 from pipeline.device.device import RAM, STREAMS, Device, Stream
 from pipeline.kernels.launch import on_stream
 from pipeline.records import DONE, Event, StageCall
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInfo:
+    index: int
+    """Number of the GPU in NVML."""
+    uuid: str
+    """Name of the GPU for CUDA_VISIBLE_DEVICES. Numbers would be ambiguous, since CUDA and NVML order GPUs
+    differently."""
+    free_bytes: int | None = None
+    """Free bytes of GPU memory; None if unknown."""
+
+
+def read_gpus() -> list[GpuInfo]:
+    """Return the GPUs of this machine that CUDA_VISIBLE_DEVICES selects, by number."""
+    try:
+        import pynvml
+    except ImportError:
+        return []
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        found = [_found(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return [gpu for gpu in found if _is_visible(gpu, os.environ.get("CUDA_VISIBLE_DEVICES"))]
+    except pynvml.NVMLError:
+        return []
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _found(nvml: Any, index: int) -> GpuInfo:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    try:
+        free_bytes = int(nvml.nvmlDeviceGetMemoryInfo(handle).free)
+    except nvml.NVMLError:
+        free_bytes = None
+    return GpuInfo(index, nvml.nvmlDeviceGetUUID(handle), free_bytes)
+
+
+def _is_visible(found: GpuInfo, visible: str | None) -> bool:
+    """True if `visible` names the GPU, by number or by a prefix of its UUID, as CUDA permits."""
+    names = [] if visible is None else [name.strip() for name in visible.split(",")]
+    return visible is None or any(n == str(found.index) or (n and found.uuid.startswith(n)) for n in names)
+
 
 POOLED_BYTES = 1 << 26
 """Maximum size of pinned memory taken from CuPy's pool, which allocates up to twice the requested size and keeps it."""

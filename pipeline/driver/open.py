@@ -15,10 +15,9 @@ from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.model_class import to_bytes
 from pipeline.data.source import Source
 from pipeline.device.device import RAM, Device
-from pipeline.device.gpu import GpusOfWorkers, choose, gets_gpu
+from pipeline.device.gpu import GpuInfo, GpusOfWorkers, choose, gets_gpu, read_gpus
 from pipeline.driver.driver import Driver, MakeCrew
 from pipeline.machine.aside import move_aside
-from pipeline.machine.nvml import GpuInfo, read_gpus
 from pipeline.preflight.setup import Setup
 from pipeline.storage.files import Files
 from pipeline.storage.folder import Folder

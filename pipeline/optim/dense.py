@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
-from pipeline.comm.collective import SINGLE_WORKER, Collective, take_all_steps
-from pipeline.comm.flat import Flat
+from pipeline.comm.collective import SINGLE_WORKER, Collective, Flat, take_all_steps
 from pipeline.models.dice import Dice
 from pipeline.optim.average import Average
 from pipeline.settings.optimizer import DenseAdam

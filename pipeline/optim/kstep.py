@@ -21,8 +21,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from pipeline.comm.collective import SINGLE_WORKER, Collective, TwoLevels, take_all_steps
-from pipeline.comm.flat import Flat
+from pipeline.comm.collective import SINGLE_WORKER, Collective, Flat, TwoLevels, take_all_steps
 from pipeline.optim.average import Average
 from pipeline.optim.dense import Dense, warm_up_steps, warmed_up
 from pipeline.settings.optimizer import KStep, Optimizer

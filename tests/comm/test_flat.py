@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.oracle.odd_model import float_buffers, make_model, parameters_of
 
-from pipeline.comm.flat import Flat
+from pipeline.comm.collective import Flat
 
 
 def test_the_model_sees_every_change_of_the_vector():

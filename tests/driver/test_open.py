@@ -4,9 +4,9 @@ import pytest
 
 from pipeline import run
 from pipeline.device.device import RAM
+from pipeline.device.gpu import GpuInfo
 from pipeline.driver import open as config
 from pipeline.machine import limits
-from pipeline.machine.nvml import GpuInfo
 from pipeline.preflight.setup import set_up
 from pipeline.settings.changes import override
 

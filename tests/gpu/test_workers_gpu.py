@@ -15,7 +15,7 @@ from support.runs.harness import run
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.pool import WorkerPool
 from pipeline.comm.group import Group, GroupSettings, Store
-from pipeline.machine.nvml import read_gpus
+from pipeline.device.gpu import read_gpus
 from pipeline.records import Rank
 from pipeline.run import main
 from pipeline.workflow import Workers

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.machine.nvml import GpuInfo, read_gpus
+from pipeline.device.gpu import GpuInfo, read_gpus
 
 
 class NVMLError(Exception):

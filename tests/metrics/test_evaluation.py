@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
-from pipeline.metrics import auc, score_bins
+from pipeline.metrics import auc
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.metrics.rates import cross_entropy, probability
 
@@ -122,7 +122,7 @@ def test_a_bound_of_the_error_is_reported_if_it_is_not_tiny(monkeypatch):
     exact = evaluate(Evaluation(("click", "buy")), outputs, targets)
     assert not any(name.startswith("auc_bound") for name in exact)
     monkeypatch.setattr(auc, "EXACT_SCORES", 499)
-    monkeypatch.setattr(score_bins, "MOST_BINS", 64)
+    monkeypatch.setattr(auc, "MOST_BINS", 64)
     found = evaluate(Evaluation(("click", "buy")), outputs, targets)
     assert list(found)[:2] == ["auc", "auc_bound"]
     assert found["auc_bound"] == found["auc_bound_click"] > 1e-6

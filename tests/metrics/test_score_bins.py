@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.depth import some
 
-from pipeline.metrics import auc, score_bins
+from pipeline.metrics import auc
 from pipeline.metrics.auc import AUC, pack_scores
 
 scores = st.one_of(
@@ -28,7 +28,7 @@ def limits(exact, most, binned):
     with (
         patch.object(auc, "EXACT_SCORES", exact),
         patch.object(auc, "BINNED", binned),
-        patch.object(score_bins, "MOST_BINS", most),
+        patch.object(auc, "MOST_BINS", most),
     ):
         yield
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from benchmarks.kstep.in_process import together
-from pipeline.comm.flat import ALIGNED
+from pipeline.comm.collective import ALIGNED
 from pipeline.optim.kstep import dense_of
 from pipeline.settings.optimizer import DenseAdam, Optimizer
 
