@@ -29,7 +29,7 @@ FORMS = {
     ".parquet": "Parquet", ".pq": "Parquet", ".csv": "text", ".tsv": "text", ".txt": "text", ".json": "JSON",
     ".ndjson": "JSON", ".jsonl": "JSON",
 }  # fmt: skip
-PACKED = (".gz", ".zst", ".bz2", ".xz")
+PACKED = (".gz", ".zst", ".bz2")
 """Suffixes of compressed files, following the suffix of the format."""
 MARK = b"PAR1"
 """First bytes of a Parquet file."""

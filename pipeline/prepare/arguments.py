@@ -95,7 +95,7 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
         parser.add_argument(name, **options)
 
     add("format", choices=TAKES, metavar="FORMAT", help=argparse.SUPPRESS)
-    add("sources", nargs="+", metavar="SOURCE", help="a file, a folder, or a pattern; .gz, .zst, .bz2 and .xz are read")
+    add("sources", nargs="+", metavar="SOURCE", help="a file, a folder, or a pattern; .gz, .zst and .bz2 are read")
     add("--out", type=Path, required=True, metavar="DIR", help=OUT)
     add("--schema", nargs="+", default=[], metavar="COLUMN", help=SCHEMA.get(format or ""))
     add("--no-header", nargs="+", default=[], metavar="PATTERN", help="these sources have no header, others have one")

@@ -4,7 +4,6 @@ Parquet file), and the text of each part of a piece: whole lines of the range, o
 from __future__ import annotations
 
 import io
-import lzma
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from pipeline.prepare.text import BOM, LONGEST_LINE, quotes_in, with_doubled_quo
 BLANKS = 1 << 12
 """Number of bytes at the end of a file in which blank lines are ignored, since editors leave them there."""
 
-COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
+COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 LARGEST = 1 << 30
 """Maximum size of a part in bytes: Arrow's string columns have 32-bit offsets."""
 
@@ -124,35 +123,6 @@ class Stretch:
         return self.first_line() + self.text.count(b"\n", 0, at)
 
 
-class Unpacked(io.RawIOBase):
-    """Text of an xz file, which pyarrow does not read. Raises OSError if a stream of the file is damaged or cut off,
-    where `lzma.LZMAFile` would ignore all streams but the first."""
-
-    def __init__(self, source: Any) -> None:
-        self._source, self._stream = source, lzma.LZMADecompressor()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        text = b""
-        while not text:
-            packed, ended = b"", self._stream.eof
-            if ended or self._stream.needs_input:
-                packed = self._stream.unused_data or self._source.read(LONGEST_LINE)
-                if ended and not packed:
-                    return 0
-                if not packed:
-                    raise OSError("its last stream has no end")
-            self._stream = lzma.LZMADecompressor() if ended else self._stream
-            try:
-                text = self._stream.decompress(packed, len(buffer))
-            except lzma.LZMAError as error:
-                raise OSError(str(error)) from error
-        buffer[: len(text)] = text
-        return len(text)
-
-
 def stretches(piece: Piece, format: Format) -> Iterator[Stretch]:
     """Yield the piece's text, part by part, without the header. Raises ValueError if a line is too long or a stream is
     truncated."""
@@ -170,7 +140,7 @@ def open_text(path: DataFile) -> tuple[io.BufferedReader, Callable[[], int]]:
     local: Any = pa.OSFile if codec else io.FileIO
     source: Any = open_to_read(place) if is_remote(place) else local(place)
     # All concatenated members, frames or streams are read; a truncated one raises OSError.
-    raw: Any = Unpacked(source) if codec == "xz" else pa.CompressedInputStream(source, codec) if codec else source
+    raw: Any = pa.CompressedInputStream(source, codec) if codec else source
     return io.BufferedReader(raw, LONGEST_LINE), source.tell
 
 

@@ -47,6 +47,7 @@ SOURCES = {
     "packed.zst": PACKED,
     "packed.tsv": PACKED,
     "packed.zip": b"PK\x03\x04",
+    "packed.xz": b"\xfd7zXZ\x00",
     "deep.json": b"[" * 100_000,
 }
 """Content of the files that the requests below name."""
@@ -78,6 +79,7 @@ REFUSED = [
     ("criteo packed.zst", f"packed.zst {OTHER_SUFFIX}"),
     ("criteo packed.tsv", f"packed.tsv {OTHER_SUFFIX}"),
     ("criteo packed.zip", "packed.zip is compressed (.zip); decompress it"),
+    ("criteo packed.xz", "packed.xz is compressed (.xz); decompress it"),
     ("criteo empty", "empty is empty; is it complete? Leave it out"),
     ("libffm day", "libffm needs --fields"),
     ("libffm day --fields 1 --many 2", "libffm: fields [2] are named in `many` or `numbers` but not in `fields`"),
