@@ -11,7 +11,7 @@ from pipeline.errors import COPY_IT, refuse_remote
 from pipeline.machine.command import run_command
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts
-from pipeline.serving.scoring import refuse_another
+from pipeline.serving.scoring_record import refuse_another
 
 
 def main(argv: Sequence[str] | None = None) -> int:
