@@ -1,4 +1,4 @@
-"""What ends a wait for Dask in this process: progress, or a message."""
+"""What ends a wait for Dask in this process: progress, or a message; and the threads of stages."""
 
 import logging
 import re
@@ -6,22 +6,28 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
 from distributed import LocalCluster, Status, wait
 from distributed.client import AllExit
+from support.depth import some
+from support.oracle.reference import Reference
 from support.runs.dask_crew import crew_driver
 from support.runs.fake_dask import Pending, client_of
+from support.runs.harness import run
 from tornado.iostream import StreamClosedError
 
 from pipeline.cluster import local, run_plugin, waits, watch
 from pipeline.cluster import pool as pools
 from pipeline.cluster.crew import WorkerLost, WorkerSpec
 from pipeline.cluster.local import DaskExecutor, local_client
+from pipeline.cluster.local_crew import THREADS
 from pipeline.cluster.noise import silence_lost_connections
 from pipeline.cluster.pool import NoWorkers, WorkerPool
 from pipeline.cluster.run_plugin import RunPlugin
+from pipeline.cluster.threads import ThreadExecutor
 from pipeline.cluster.waits import LOOK_SECONDS, NoAnswer, Silence, in_time
 from pipeline.cluster.watch import Watch
 from pipeline.errors import LostTouch, PipelineError
@@ -317,3 +323,48 @@ def test_a_worker_that_does_not_meet_the_others_says_its_number(small_workflow, 
     )  # fmt: skip
     with pytest.raises(LostTouch, match="worker 1 could not connect to the others: nobody came in 5 s"):
         RunPlugin(ours=False).join(request, None)
+
+
+def test_a_stage_runs_on_its_own_thread_after_what_it_waits_for():
+    read, order = Event(), []
+
+    def call(stage, number):
+        if stage == "train":
+            assert read.wait(10)
+        else:
+            read.set()
+        order.append(stage)
+        return StageResult(stage, number)
+
+    executor = ThreadExecutor(call)
+    train = executor.submit("train", 0, [])
+    write_back = executor.submit("write_back", 0, [train])
+    executor.submit("read", 1, [])
+    assert executor.result(write_back) == StageResult("write_back", 0)
+    executor.close()
+    assert order == ["read", "train", "write_back"]
+
+
+def test_no_stage_runs_after_one_that_failed():
+    called = []
+
+    def call(stage, number):
+        called.append(stage)
+        raise OSError("the disk is gone")
+
+    executor = ThreadExecutor(call)
+    futures = [executor.submit("read", 0, [])]
+    futures += [executor.submit("dedup", 0, futures), executor.submit("read", 1, futures)]
+    executor.settle(futures)
+    with pytest.raises(OSError, match="the disk is gone"):
+        executor.result(futures[1])
+    executor.close()
+    assert called == ["read"]
+
+
+@pytest.mark.parametrize(("look_ahead", "block_batches"), some([(1, 1), (4, 3)], (4, 3), several=True))
+def test_threads_train_the_bits_of_the_plain_trainer(small_workflow, look_ahead, block_batches):
+    workflow = small_workflow(block_batches=block_batches, look_ahead=look_ahead)
+    result = run(workflow, THREADS, device_rows=130, host_rows=24, chunk_rows=4)
+    assert result["tiers"]["disk"]["rows_in"] > 100
+    assert result["fingerprint"] == Reference(workflow).train().fingerprint()

@@ -1,4 +1,4 @@
-"""The metric by which epochs are judged: any of any label."""
+"""The metric by which epochs are judged, any of any label, and the plateau that it may reach."""
 
 import itertools
 import json
@@ -14,6 +14,7 @@ from support.runs.harness import make_driver, printed
 
 from pipeline.driver.best import BestEpoch
 from pipeline.monitor.history import History
+from pipeline.optim.plateau import EpochVerdict, judge
 from pipeline.records import Block, BlockResult, StageResult
 from pipeline.settings.optimizer import Plateau
 
@@ -129,3 +130,41 @@ def test_the_test_after_training_forgets_coming_keys(data_root, tmp_path, monkey
         monkeypatch.setattr(driver.history, "validated", not_a_number)
     driver.run()
     assert [epoch["split"] for epoch in driver.history.epochs].count("test") == 1
+
+
+@pytest.mark.parametrize(
+    ("aucs", "expected"),
+    [
+        ([], EpochVerdict(None, 0, 0)), ([0.5], EpochVerdict(0, 0, 0)), ([0.5, 0.6], EpochVerdict(1, 0, 0)),
+        ([0.6, 0.5], EpochVerdict(0, 1, 1)), ([0.6, 0.5, 0.55], EpochVerdict(0, 2, 2)),
+        ([0.6, 0.5, 0.7], EpochVerdict(2, 1, 0)), ([0.6, 0.6 + 1e-7], EpochVerdict(0, 1, 1)),
+        ([math.nan, 0.6, 0.5], EpochVerdict(1, 1, 1)), ([math.nan] * 3, EpochVerdict(None, 0, 0)),
+        ([0.6, math.nan, math.nan], EpochVerdict(0, 0, 0)), ([0.6, math.nan, 0.5], EpochVerdict(0, 1, 1)),
+        ([0.6, math.inf, 0.7], EpochVerdict(2, 0, 0)),
+    ],
+)  # fmt: skip
+def test_the_verdict_has_the_best_epoch_and_counts_worse_ones(aucs, expected):
+    assert judge("auc", aucs, 1e-6) == expected
+
+
+def test_a_lower_logloss_is_better():
+    assert judge("logloss", [0.5, 0.4, 0.45], 1e-6) == judge("ne", [0.5, 0.4, 0.45], 1e-6) == EpochVerdict(1, 1, 1)
+
+
+def test_a_gain_that_is_too_small_is_none():
+    assert judge("auc", [0.6, 0.61, 0.615], 0.02) == EpochVerdict(0, 2, 2)
+
+
+def test_a_learning_rate_falls_to_its_floor_and_never_rises():
+    plateau = Plateau(lr_factor=0.1, lr_floor=1e-5)
+    assert EpochVerdict(worse=2).lr(1e-3, plateau) == pytest.approx(1e-5)
+    assert EpochVerdict(worse=5).lr(1e-3, plateau) == 1e-5
+    assert EpochVerdict(worse=5).lr(1e-6, plateau) == 1e-6
+    assert EpochVerdict(worse=5).lr(1e-3, None) == 1e-3
+
+
+def test_a_run_stops_after_so_many_worse_epochs_in_a_row():
+    assert EpochVerdict(0, 2, 2).stops(Plateau(stop_after=2))
+    assert not EpochVerdict(0, 3, 1).stops(Plateau(stop_after=2))
+    assert not EpochVerdict(0, 9, 9).stops(Plateau())
+    assert not EpochVerdict(0, 9, 9).stops(None)

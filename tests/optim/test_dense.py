@@ -1,4 +1,4 @@
-"""The dense part's optimizer: rates of each step, eps, L2, and clipping."""
+"""The dense part's optimizer: torch's bits, rates of each step, eps, L2, and clipping."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from support.oracle.odd_model import (
 )
 
 from benchmarks.kstep.in_process import in_machines, in_process
-from pipeline.optim.dense import Dense, clip_factor
+from pipeline.optim.dense import Dense, FusedAdam, clip_factor
 from pipeline.settings.optimizer import DenseAdam
 
 GRADIENTS = [[0.5, -2.0, 1e-6], [0.1, 1.0, -1e-7], [-0.3, 0.5, 1e-7]]
@@ -139,3 +139,41 @@ def test_the_norm_for_clipping_is_that_of_all_workers():
     factor = clip_factor(denses[0].gradients(), 0.5)
     torch.testing.assert_close(factor, 0.5 / (gradients.norm() + 1e-6))
     assert factor == clip_factor(denses[1].gradients(), 0.5)
+
+
+SHAPES = ((3,), (4, 5), (129,), ())
+
+
+def parameters(seed):
+    torch.manual_seed(seed)
+    return [torch.nn.Parameter(torch.randn(shape)) for shape in SHAPES]
+
+
+@pytest.mark.parametrize("eps", [1e-8, 1e-3])
+def test_steps_and_state_are_those_of_torch_s_adam(eps):
+    """Some parameters have no gradient at some steps, one never; rates change on the way."""
+    ours, peers = parameters(0), parameters(0)
+    mine = FusedAdam(ours, 0.1, (0.8, 0.99), eps)
+    peer = torch.optim.Adam(peers, lr=0.1, betas=(0.8, 0.99), eps=eps, fused=True)
+    for step in range(12):
+        mine.zero_grad()
+        peer.zero_grad()
+        for number, (one, other) in enumerate(zip(ours[:3], peers[:3], strict=True)):
+            if step % (number + 1) == 0:
+                one.grad = torch.randn(one.shape) * 10.0 ** (step % 3 - 2)
+                other.grad = one.grad.clone()
+        mine.lr = peer.param_groups[0]["lr"] = 0.1 / (1 + step)
+        mine.step()
+        peer.step()
+    for one, other in zip(ours, peers, strict=True):
+        assert torch.equal(one, other)
+        assert mine.state.get(one, {}).keys() == peer.state.get(other, {}).keys()
+        assert all(torch.equal(value, peer.state[other][key]) for key, value in mine.state.get(one, {}).items())
+
+
+def test_a_step_without_gradients_changes_nothing():
+    ours = parameters(1)
+    adam = FusedAdam(ours, 0.1, (0.9, 0.999), 1e-8)
+    adam.step()
+    assert not adam.state
+    assert all(torch.equal(one, other) for one, other in zip(ours, parameters(1), strict=True))

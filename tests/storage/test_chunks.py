@@ -1,4 +1,4 @@
-"""How stale each chunk is, against a plain list of positions."""
+"""Chunks of the log against plain lists: how stale each is, and its ordinal."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.runs.sharded_tables import SOME, TABLES
 
-from pipeline.storage.chunks import MIN_GROWTH, Chunks, max_chunks
+from pipeline.storage.chunks import MIN_GROWTH, Chunks, Ordinals, max_chunks
 from pipeline.storage.shards import Shards
 
 
@@ -139,3 +139,30 @@ def test_growth_is_limited_by_its_share_and_half_the_room(growth, live_rows, roo
 def test_a_block_may_always_begin_a_chunk_of_every_owned_shard():
     assert Chunks(4, shards=Shards.all(16)).allowance == 16 * MIN_GROWTH
     assert Chunks(4, shards=SOME).allowance == 2 * MIN_GROWTH
+
+
+ROWS = 4
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 2**32)), max_size=12))
+def test_chunks_on_disk_have_distinct_bounded_ordinals(rounds):
+    ordinals, held, most = Ordinals(), {}, 32
+    next_chunk = 0
+    for num, seed in rounds:
+        rng = np.random.default_rng(seed)
+        new = next_chunk + 3 * rng.permutation(num)
+        next_chunk += 3 * num
+        ordinals.add(new)
+        assert len(ordinals) == len(held) + num
+        most = max(most, len(ordinals))
+        at = (np.array([*held, *new], np.int64)[:, None] * ROWS + np.arange(ROWS)).ravel()
+        short = ordinals.short(at, ROWS)
+        np.testing.assert_array_equal(ordinals.long(short, ROWS), at)
+        before = {chunk: short[ROWS * n] // ROWS for n, chunk in enumerate([*held, *new.tolist()])}
+        assert all(before[chunk] == ordinal for chunk, ordinal in held.items()), "an ordinal changed"
+        assert len({*before.values()}) == len(before)
+        assert all(0 <= ordinal < 2 * most for ordinal in before.values())
+        held = {chunk: ordinal for chunk, ordinal in before.items() if rng.random() < 0.5}
+        ordinals.keep(held.keys())
+        assert len(ordinals) == len(held)

@@ -1,17 +1,19 @@
 """The report of a run of any kind: its numbers are those of the run, and it is small, whole and written in time."""
 
 import re
+from html.parser import HTMLParser
 
 import pytest
 from conftest import make_workflow, write_data
 from support.depth import some
+from support.faults.hostile_names import NAMES, write_hostile
 from support.runs.harness import make_driver
 from support.runs.live_lines import FakeRun, quickstart, resumed
 
 from pipeline.monitor.live.lines import Evaluated, Tick
 from pipeline.monitor.page.curves import time_use
 from pipeline.monitor.page.headline import state_of
-from pipeline.monitor.page.page import page
+from pipeline.monitor.page.page import page, write_report
 from pipeline.monitor.page.plots import MAX_POINTS
 from pipeline.monitor.story import Story
 from pipeline.settings.optimizer import Plateau
@@ -107,3 +109,33 @@ def test_a_run_that_ended_early_is_shown_as_done(tmp_path):
     text = (tmp_path / "run" / "report.html").read_text()
     assert "<b>100 %</b>135 examples in 2 epochs: it ended early" in text
     assert "ended early" not in shown(quickstart(), tmp_path)
+
+
+class Markup(HTMLParser):
+    """Tags and attributes of a document, and its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.text = set(), [], ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        self.attributes += [(tag, name, value) for name, value in attributes]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_a_report_shows_names_as_text_and_asks_for_nothing(tmp_path):
+    markup = Markup(write_report(write_hostile(tmp_path)).read_bytes().decode())
+    assert not markup.tags & {"a", "img", "script", "iframe", "object", "form", "use", "image", "foreignobject"}
+    assert {tag: value for tag, name, value in markup.attributes if name in ("src", "href")} == {"link": "data:,"}
+    assert not [name for _, name, _ in markup.attributes if name.startswith("on") or name == "srcdoc"]
+    assert ("meta", "content", "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'") in (
+        markup.attributes
+    )
+    assert "url(" not in markup.text
+    for name in NAMES:
+        assert markup.text.count(name) >= 5, "run, device, message, label, setting"
