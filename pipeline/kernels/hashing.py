@@ -8,16 +8,54 @@ The key of an integer is a bijection of the value within its table, so two integ
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
-from numba import cuda
+from llvmlite import ir
+from numba import cuda, types
+from numba.extending import intrinsic
 
 from pipeline.kernels import cpu, gpu
 from pipeline.kernels.launch import launch, on_host
 from pipeline.kernels.mix import mix, mix_reference
 from pipeline.kernels.room import need, need_cpu
-from pipeline.kernels.text_words import WORD_BYTES, load_bytes, load_word
 from pipeline.records import I32, I64, RESERVED, U64, Array
+
+WORD_BYTES = 8
+
+
+@intrinsic
+def load_word(typingctx: Any, address: Any) -> Any:
+    """Load the uint64 at any address, little-endian. Byte by byte takes four times as long: 73 ms instead of 20 to hash
+    6.5 M texts of eight bytes, 92 ms instead of 19 to compare them."""
+    return types.uint64(types.intp), _loading(ir.IntType(64))
+
+
+@intrinsic
+def _load_byte(typingctx: Any, address: Any) -> Any:
+    return types.uint8(types.intp), _loading(ir.IntType(8))
+
+
+def _loading(kind: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], kind.as_pointer()), align=1)
+
+    return codegen
+
+
+@cpu
+def load_bytes(address: int, count: int, past: int) -> np.uint64:
+    """Load fewer than eight bytes, little-endian. `past`: address just after the last byte of the array.
+
+    The array is not an argument because Numba would count references to it, which takes twice as long as the rest.
+    """
+    if address + WORD_BYTES <= past:
+        return load_word(address) & ((np.uint64(1) << np.uint64(8 * count)) - np.uint64(1))
+    word = np.uint64(0)
+    for i in range(count):
+        word |= np.uint64(_load_byte(address + i)) << np.uint64(8 * i)
+    return word
+
 
 INSTEAD_OF_RESERVED = np.uint64(0x5BD1E995C6A4A793)
 MASK = (1 << 64) - 1

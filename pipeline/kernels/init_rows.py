@@ -1,15 +1,65 @@
-"""Initial row of a key, from a counter-based generator; does not depend on order, tier, batch size or worker."""
+"""Initial row of a key, from a counter-based generator; does not depend on order, tier, batch size or worker.
+
+It has all D embedding weights. The width of its field is known only where the row is trained, and weights that the
+field does not use are set to zero there.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+from numba import cuda
 
-from pipeline.kernels import cpu
+from pipeline.kernels import cpu, gpu
+from pipeline.kernels.launch import launch, on_host
 from pipeline.kernels.mix import mix, mix_reference
-from pipeline.kernels.room import need_cpu
-from pipeline.records import U32, U64
+from pipeline.kernels.room import need, need_cpu
+from pipeline.records import I32, U32, U64
+
+
+def clear_unused(
+    words_SW: U32, values_SX: Any, last_at: int, weights_at: int, dim: int, rows_P: I32, widths_P: I32
+) -> None:
+    """Set embedding weights `widths[p]` to `dim` - 1 of each row `rows[p]` of a slab to zero if the row was never
+    trained, that is, if word `last_at`, its last step, is 0.
+
+    `values_SX`: the slab's memory as uint32 or uint16, as wide as a stored weight; `weights_at` counts such values."""
+    need(len(widths_P), len(rows_P))
+    need(values_SX.shape[1], weights_at + dim)
+    need(len(values_SX), len(words_SW))
+    args = words_SW, values_SX, last_at, weights_at, dim, rows_P, widths_P
+    if on_host(words_SW):
+        clear_unused_cpu(*args)
+    else:
+        launch(clear_unused_cuda, len(rows_P), *args)
+
+
+def clear_unused_reference(last_step: int, weights: list[int], width: int) -> list[int]:
+    return weights[:width] + [0] * (len(weights) - width) if last_step == 0 else weights
+
+
+@cpu
+def clear_unused_cpu(
+    words_SW: U32, values_SX: Any, last_at: int, weights_at: int, dim: int, rows_P: I32, widths_P: I32
+) -> None:
+    for p in range(rows_P.size):
+        if words_SW[rows_P[p], last_at] == 0:
+            for d in range(widths_P[p], dim):
+                values_SX[rows_P[p], weights_at + d] = 0
+
+
+@gpu
+def clear_unused_cuda(
+    words_SW: U32, values_SX: Any, last_at: int, weights_at: int, dim: int, rows_P: I32, widths_P: I32
+) -> None:
+    """One thread per row."""
+    for p in range(cuda.grid(1), rows_P.size, cuda.gridsize(1)):
+        if words_SW[rows_P[p], last_at] == 0:
+            for d in range(widths_P[p], dim):
+                values_SX[rows_P[p], weights_at + d] = 0
+
 
 GOLDEN = 0x9E3779B97F4A7C15
 

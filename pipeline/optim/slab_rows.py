@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from pipeline.device.device import Device
+from pipeline.kernels.init_rows import clear_unused
 from pipeline.kernels.launch import array_library
-from pipeline.kernels.narrow_rows import narrow_rows, stream_of, widen_rows
+from pipeline.kernels.narrow_rows import narrow_rows, stream_of, update_narrow_rows_cpu, widen_rows
 from pipeline.kernels.pool import lookup
-from pipeline.kernels.unused_weights import clear_unused
-from pipeline.kernels.update_narrow_rows import update_narrow_rows_cpu
 from pipeline.kernels.update_rows import update_rows
 from pipeline.machine.threads import Threads, Whole
 from pipeline.records import F32, I32, U32

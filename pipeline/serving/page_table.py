@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels.in_flight import close_context, open_context
-from pipeline.kernels.page_rows import PRECISION_NUMBERS, take_rows
-from pipeline.kernels.page_search import find_pages
+from pipeline.kernels.page_rows import PRECISION_NUMBERS, find_pages, take_rows
 from pipeline.kernels.page_slots import NO_PAGE, WAYS, find_slots, insert_pages
 from pipeline.kernels.page_tag import check_pages
 from pipeline.kernels.read_pages import WORK_WORDS, read_pages

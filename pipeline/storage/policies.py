@@ -10,9 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.clock import mark_slots, turn_hand
 from pipeline.kernels.lowest import foresee, lowest
-from pipeline.kernels.slots import age_slots, read_uses
+from pipeline.kernels.slots import age_slots, mark_slots, read_uses, turn_hand
 from pipeline.records import I32
 from pipeline.storage.plan_threads import ALONE, PlanThreads
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.kernels.clock import turn_hand, turn_hand_reference
+from pipeline.kernels.slots import turn_hand, turn_hand_reference
 
 
 @settings(deadline=None, max_examples=150)

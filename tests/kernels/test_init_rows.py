@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.data.batches import same_bits
 
-from pipeline.kernels.init_rows import init_rows, init_weights_reference
-from pipeline.kernels.unused_weights import clear_unused, clear_unused_reference
+from pipeline.kernels.init_rows import clear_unused, clear_unused_reference, init_rows, init_weights_reference
 
 WORDS = 17
 KEYS = st.integers(0, 2**64 - 2)

@@ -6,8 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.depth import examples
 
-from pipeline.kernels.page_rows import FLOAT16, PRECISION_NUMBERS, take_rows, take_rows_reference
-from pipeline.kernels.page_search import find_pages, find_pages_reference
+from pipeline.kernels.page_rows import (
+    FLOAT16,
+    PRECISION_NUMBERS,
+    find_pages,
+    find_pages_reference,
+    take_rows,
+    take_rows_reference,
+)
 
 MAX_ROWS = 7
 PAGE_BYTES = 1024

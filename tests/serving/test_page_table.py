@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from support.data.pages import as_stored, open_table, random_table, write_table
 from support.depth import examples, some
 
-from pipeline.kernels.page_rows import PRECISION_NUMBERS, take_rows
-from pipeline.kernels.page_search import find_pages
+from pipeline.kernels.page_rows import PRECISION_NUMBERS, find_pages, take_rows
 from pipeline.kernels.page_slots import NO_PAGE, find_slots
 from pipeline.kernels.page_tag import check_pages
 from pipeline.messages.sizes import parse_size

@@ -13,11 +13,11 @@ from pipeline.kernels.count_examples import count_examples
 from pipeline.kernels.dedup import group_sources, unique_keys_reference
 from pipeline.kernels.dedup_cuda import index_batch_cuda, unique_keys_cuda
 from pipeline.kernels.hashing import hash_integers, hash_strings
+from pipeline.kernels.init_rows import clear_unused
 from pipeline.kernels.narrow_rows import BFLOAT16, FLOAT16_WORD, FULL_WORD, narrow_rows, widen_rows
 from pipeline.kernels.pool import lookup, pool_bags, pool_singles
 from pipeline.kernels.rows import gather_rows, scatter_rows
 from pipeline.kernels.segment_sum import bag_scale, segment_sum
-from pipeline.kernels.unused_weights import clear_unused
 from pipeline.kernels.update_rows import update_rows
 from pipeline.records import RESERVED, TILE
 
