@@ -13,7 +13,7 @@ from pydantic import (
     WithJsonSchema,
     model_serializer,
     model_validator,
-)
+)  # fmt: skip
 
 from pipeline.messages.sizes import MemoryShare, format_size, format_size_or_share, parse_size, parse_size_or_share
 from pipeline.settings import Strict
