@@ -8,13 +8,12 @@ from pathlib import Path
 
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.commits.reopen import keep_only
+from pipeline.commits.run_state import newest_state
 from pipeline.driver.result import METRICS, MODEL, RESULT, lines_of, read_result
 from pipeline.monitor.page.report import write_report
 from pipeline.spans.kept import spans_done
 from pipeline.storage.files import Files
 from pipeline.storage.lock import RunLock
-
-FRESH = "begin the run again with --fresh"
 
 
 def rewind(run_dir: Path, span: str) -> list[str]:
@@ -28,13 +27,13 @@ def rewind(run_dir: Path, span: str) -> list[str]:
         raise ValueError(f"{run_dir} holds no run, so there is nothing to go back to")
     with RunLock(run_dir):
         commits = Commits(run_dir, Files(), keep=1)
-        if not (manifests := commits.all()) or manifests[-1].state["data"]["train"].get("spans") is None:
+        manifests = commits.all()
+        names = newest_state(manifests).data["train"].spans if manifests else None
+        if names is None:
             raise ValueError(f"{run_dir} has no commit of a run with spans; --rewind needs data.time or data.span")
-        newest = manifests[-1]
-        names, (done, is_whole) = newest.state["data"]["train"]["spans"], spans_done(newest.state)
-        number = _number_of(span, names)
+        number, (done, is_whole) = _number_of(span, names), spans_done(manifests[-1].state)
         if number > done or (number == done and is_whole):
-            undone, target = [], newest
+            undone, target = [], manifests[-1]
         else:
             undone, target = names[number : done + (not is_whole)], _before(commits.before_spans(), number, names)
         removed = commits.undo(target)
@@ -57,8 +56,10 @@ def _before(commits: Mapping[int, Manifest], number: int, names: list[str]) -> M
     if number in commits:
         return commits[number]
     earlier = max((one for one in commits if one < number), default=None)
-    way = FRESH if earlier is None else f"the nearest earlier one is before {names[earlier]}: --rewind {names[earlier]}"
-    raise ValueError(f"--rewind {names[number]}: the commit before this span is not kept; {way}, or {FRESH}")
+    near = f"the nearest earlier one is before {names[earlier]}; or " if earlier is not None else ""
+    raise ValueError(
+        f"--rewind {names[number]}: the commit before this span is not kept; {near}begin again with --fresh"
+    )
 
 
 def _follow(run_dir: Path, files: Files, target: Manifest) -> None:

@@ -20,19 +20,6 @@ from pipeline.storage.files import Files
 from pipeline.verify import verify
 from pipeline.workflow import Workflow
 
-WORKFLOW = """
-from pipeline.api import Category, Data, LR, Model, Schedule, Storage, Workflow
-
-workflow = Workflow(
-    name="days",
-    data=Data(
-        root="{root}", train=("train-0.parquet",), labels=("click",), categories=(Category(name="item"),), time="at",
-    ),
-    model=Model(kind=LR, embedding_dim=0),
-    storage=Storage(device="1 MiB", host="1 MiB", disk="64 MiB", read="4 MiB", map="1 MiB", keep_spans=7),
-    schedule=Schedule(batch_size=8, block_batches=2, look_ahead=1, threads=1),
-)
-"""
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 16}
 DAYS = [20, 13, 9, 31, 12, 18]
 NAMES = [f"2026-11-2{day}" for day in range(len(DAYS))]
@@ -61,13 +48,21 @@ def kept(workflow: Workflow, keep: int = 7) -> Workflow:
     return workflow.with_settings({"storage.keep_spans": keep})
 
 
+def made(folder: Path, case: str) -> tuple[Workflow, list[Path], Path, dict[str, Any]]:
+    """Workflow, files, folder and result of a run that is never rewound."""
+    files = write_days(folder / "data", DAYS)
+    workflow = kept(days_workflow(folder / "data", **CASES[case]))
+    return workflow, files, folder / "run", train(workflow, folder / "run", files)
+
+
 @pytest.fixture(scope="module", params=CASES)
 def base(request, tmp_path_factory):
-    """Workflow, files, folder and result of a run that is never rewound."""
-    folder = tmp_path_factory.mktemp("base")
-    files = write_days(folder / "data", DAYS)
-    workflow = kept(days_workflow(folder / "data", **CASES[request.param]))
-    return workflow, files, folder / "run", train(workflow, folder / "run", files)
+    return made(tmp_path_factory.mktemp("base"), request.param)
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory):
+    return made(tmp_path_factory.mktemp("days"), "days")
 
 
 def figures(result: dict[str, Any]) -> list[Any]:
@@ -79,7 +74,7 @@ def test_a_rewound_run_ends_with_the_bits_of_the_undisturbed(tmp_path, base, day
     workflow, files, left, expected = base
     run_dir = Path(shutil.copytree(left, tmp_path / "run"))
     if not day and not workflow.metrics.score_spans:
-        with pytest.raises(ValueError, match="before this span is not kept; begin the run again with --fresh"):
+        with pytest.raises(ValueError, match="before this span is not kept; begin again with --fresh"):
             rewind(run_dir, NAMES[day])
         return
     assert f"undone: {NAMES[day]}" in rewind(run_dir, NAMES[day])[0]
@@ -90,15 +85,6 @@ def test_a_rewound_run_ends_with_the_bits_of_the_undisturbed(tmp_path, base, day
     assert not (run_dir / "result.json").exists()
     assert verify(run_dir) == 0
     assert figures(train(workflow, run_dir, files)) == figures(expected)
-
-
-@pytest.fixture(scope="module")
-def days(tmp_path_factory):
-    """As `base`, of days that are scored and trained on when they arrive."""
-    folder = tmp_path_factory.mktemp("days")
-    files = write_days(folder / "data", DAYS)
-    workflow = kept(days_workflow(folder / "data"))
-    return workflow, files, folder / "run", train(workflow, folder / "run", files)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -139,8 +125,8 @@ def test_a_rewind_is_refused_while_a_reader_holds_a_commit(tmp_path, days):
 
 
 NOT_KEPT = {
-    4: ([0, 4, 5, 6], f"the nearest earlier one is before {NAMES[0]}: --rewind {NAMES[0]}"),
-    3: ([4, 5, 6], "is not kept; begin the run again with --fresh"),
+    4: ([0, 4, 5, 6], f"the nearest earlier one is before {NAMES[0]}; or begin again with --fresh"),
+    3: ([4, 5, 6], "is not kept; begin again with --fresh"),
 }
 
 
@@ -172,11 +158,12 @@ def test_kept_spans_are_in_a_workflow_only_if_they_are_set(days):
 def test_the_command_goes_back_and_the_next_one_trains(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     files = write_days(tmp_path / "data", DAYS[:3])
-    (tmp_path / "days.py").write_text(WORKFLOW.format(root=tmp_path / "data"))
-    run = ["days.py", "--serial"]
+    workflow = kept(days_workflow(tmp_path / "data")).with_settings({"data.train": (files[0].name,)})
+    (tmp_path / "days.json").write_text(workflow.model_dump_json())
+    run = ["days.json", "--serial", "--out", "run"]
     for extend in ([], ["--extend", str(files[1])], ["--extend", str(files[2])]):
         assert main([*run, *extend]) == 0
-    expected = json.loads(Path("runs/days/result.json").read_text())
+    expected = json.loads(Path("run/result.json").read_text())
     for span, code, said in (
         (NAMES[1], 0, "went back to commit 3, before span 2026-11-21; undone: 2026-11-21, 2026-11-22\n"),
         (NAMES[1], 0, "nothing to undo: span 2026-11-21 is not trained on in commit 3"),
@@ -190,4 +177,4 @@ def test_the_command_goes_back_and_the_next_one_trains(tmp_path, monkeypatch, ca
     assert "give --extend in the next command" in capsys.readouterr().err
     assert main(run) == 0
     assert main([*run, "--extend", str(files[2])]) == 0
-    assert figures(json.loads(Path("runs/days/result.json").read_text())) == figures(expected)
+    assert figures(json.loads(Path("run/result.json").read_text())) == figures(expected)
