@@ -52,6 +52,11 @@ def train_arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--known-ok", action="store_true", help="with --extend: skip files that the run has already trained on"
     )
+    parser.add_argument(
+        "--rewind", metavar="SPAN",
+        help="do not train: go back to the commit before this span, such as 2026-11-24, and so undo it and what was "
+        "trained after it (see storage.keep_spans); the next command trains again",
+    )  # fmt: skip
     parser.add_argument("--no-score", action="store_true", help="do not score spans of time before they are trained on")
     parser.add_argument(
         "--serial", action="store_true", help="train in one thread, one stage after the other, without Dask"

@@ -43,6 +43,8 @@ def train_command(args: argparse.Namespace) -> int:
                 from pipeline.monitor.command import check_extra
 
                 check_extra(args.track, "track")
+            if args.rewind is not None:
+                return rewind_command(args)
             not_scored = ["metrics.score_spans=false"] if args.no_score else []
             workflow = override(load(args.workflow), [*args.set, *not_scored])
             # These imports take seconds, and a mistake in the workflow is reported without them.
@@ -90,6 +92,18 @@ def train_command(args: argparse.Namespace) -> int:
         print(f"report: {session.run_dir / REPORT}")
         print(f"left in {session.run_dir}: {', '.join(sorted(path.name for path in session.run_dir.iterdir()))}")
     return exit_code(driver.pauses.signal) if driver.pauses.signal else 0
+
+
+def rewind_command(args: argparse.Namespace) -> int:
+    """Go back to the commit before a span. Returns the exit code. Raises ValueError if that is not possible."""
+    from pipeline.driver.rewind import rewind
+    from pipeline.driver.session import folder_of_run
+
+    if others := [name for name in ("extend", "fresh", "explain") if getattr(args, name)]:
+        raise ValueError(f"--rewind trains nothing; give --{others[0]} in the next command")
+    workflow = override(load(args.workflow), args.set)
+    print(visible("\n".join(rewind(folder_of_run(workflow, args.run_dir), args.rewind))))
+    return 0
 
 
 def explain_command(args: argparse.Namespace, workflow: Workflow) -> None:

@@ -18,7 +18,7 @@ from pipeline.commits.inspect import (
     unnamed,
 )
 from pipeline.commits.manifest import Commits, Manifest
-from pipeline.commits.reopen import clean
+from pipeline.commits.reopen import keep_only
 from pipeline.commits.run_state import read_state
 from pipeline.driver.result import check_outputs
 from pipeline.machine.command import run_command
@@ -27,7 +27,7 @@ from pipeline.serving.inspect import check_servable
 from pipeline.serving.servable import SERVABLE_MANIFEST
 from pipeline.storage.files import Damaged, Files, refuse_links
 from pipeline.storage.lock import RunLock
-from pipeline.storage.log import folders_of, write_metadata
+from pipeline.storage.log import folders_of
 from pipeline.storage.shards import Shards
 
 
@@ -111,11 +111,8 @@ def roll_back(run_dir: Path, commits: Commits, whole: Sequence[Manifest]) -> int
     if not whole:
         print("no commit is intact: nothing was changed; start over with --fresh", file=sys.stderr)
         return 1
-    commits.prune(whole)
-    newest, table = whole[-1], run_dir / "table.zarr"
-    clean(table, whole, commits.files, newest.table.shards)
-    write_metadata(table, newest.table, newest.tails, commits.files)
-    print(f"went back to commit {newest.number}: the run resumes from there")
+    keep_only(run_dir, commits, whole)
+    print(f"went back to commit {whole[-1].number}: the run resumes from there")
     return 0
 
 

@@ -33,7 +33,7 @@ from pipeline.settings.columns import Category, Number, Sequence, Synthetic, Tas
 from pipeline.settings.init_from import Beginnings, FromParquet, FromRun
 from pipeline.settings.optimizer import JUDGED, OF_NUMBERS, Optimizer, Plateau
 from pipeline.settings.problems import REMOVED, message_of, problems
-from pipeline.settings.run import Commit, Metrics, Workers
+from pipeline.settings.run import MAX_KEPT, Commit, Metrics, Workers
 from pipeline.settings.times import SpanKind, check_spans
 
 FilePath = Annotated[
@@ -321,6 +321,11 @@ class Workflow(Strict):
                     f"data.categories: {category.name!r} has width {category.width}, but a row has "
                     f"{self.model.embedding_dim} embedding weights; lower it, or raise model.embedding_dim"
                 )
+        if (both := self.commit.keep + self.storage.keep_spans) > MAX_KEPT:
+            raise ValueError(
+                f"commit.keep and storage.keep_spans would keep {both} commits, and at most {MAX_KEPT} can be kept; "
+                "lower one of them"
+            )
         merge, eps = self.optimizer.merge, self.optimizer.dense.eps
         if merge and merge.denominator == "frozen" and merge.k > 1 and eps < MIN_FROZEN_EPS:
             raise ValueError(

@@ -25,6 +25,7 @@ from safetensors.numpy import load
 
 from pipeline.records import Array
 from pipeline.settings import STRICT, Count, Digest, read_json
+from pipeline.spans.kept import kept_before, spans_done
 from pipeline.storage.durable import Seal
 from pipeline.storage.files import Damaged, Files, checksum, refuse_links, tensors
 from pipeline.storage.layout import RowLayout
@@ -216,12 +217,13 @@ def stem(number: int) -> str:
 class Commits:
     """The commits of a run directory. Used by the driver, while the pipeline is drained."""
 
-    def __init__(self, run_dir: Path, files: Files, keep: int) -> None:
-        """Raises ValueError if the commits folder is a symbolic link."""
+    def __init__(self, run_dir: Path, files: Files, keep: int, keep_spans: int = 0) -> None:
+        """`keep`, `keep_spans`: numbers of commits that `kept` returns. Raises ValueError if the commits folder is a
+        symbolic link."""
         self.folder = run_dir / "commits"
         refuse_links([self.folder])
         self.files = files
-        self._keep = keep
+        self._keep, self._keep_spans = keep, keep_spans
         self._read: dict[int, Manifest] = {}
         """Cache of manifests read or published, by number. Published manifests never change."""
         self._condemned: dict[int, int] = {}
@@ -263,13 +265,25 @@ class Commits:
                 self._read[number] = Manifest.of(self.manifest_file(number))
         return [self._read[number] for number in self.numbers()]
 
+    def before_spans(self) -> dict[int, Manifest]:
+        """Return the last commit before each span of the run, by the span's number, in ascending order."""
+        done = [(*spans_done(m.state), m) for m in self.all() if m.format == WITH_SPANS]
+        return {span: m for span, is_whole, m in done if is_whole}
+
+    def kept_spans(self) -> list[Manifest]:
+        """Return the commits that are kept for going back to the beginning of a span, in ascending order."""
+        before = self.before_spans() if self._keep_spans else {}
+        chosen = kept_before(before, self._keep_spans)
+        return [m for span, m in before.items() if span in chosen]
+
     def kept(self, give_up: bool = False) -> list[Manifest]:
-        """Return the commits to keep, in ascending order: the last `keep` commits, the last one of each name, and those
-        held by a reader. `give_up`: only the last commit and the last one of each name."""
+        """Return the commits to keep, in ascending order: the last `keep` commits, the last one of each name, those
+        before spans, and those held by a reader. `give_up`: only the last commit, the last one of each name, and those
+        before spans without the oldest."""
         manifests = self.all()
-        named = {m.name: m for m in manifests if m.name}
+        named = [*{m.name: m for m in manifests if m.name}.values(), *self.kept_spans()[int(give_up) :]]
         last = manifests[-1 if give_up else -self._keep :]
-        return [m for m in manifests if m in last or m in named.values() or (self._is_held(m) and not give_up)]
+        return [m for m in manifests if m in last or m in named or (self._is_held(m) and not give_up)]
 
     def _is_held(self, manifest: Manifest) -> bool:
         """True if a reader holds the lock of the manifest. Otherwise, this object takes the lock and keeps it until
@@ -289,6 +303,22 @@ class Commits:
             return False
         self._condemned[manifest.number] = descriptor
         return False
+
+    def undo(self, after: Manifest) -> list[int]:
+        """Delete the manifests of all commits behind `after`, the newest first, each durably, so that the last commit
+        there is can be opened at any time. Returns their numbers. Raises ValueError if a reader holds one of them."""
+        behind = [m for m in reversed(self.all()) if m.number > after.number]
+        try:
+            if held := [str(m.number) for m in behind if self._is_held(m)]:
+                raise ValueError(
+                    f"a reader (score, export or an open run) holds commit {', '.join(held)}; end it first"
+                )
+            for manifest in behind:
+                self.files.remove(self.manifest_file(manifest.number))
+                self.files.sync_folder(self.folder)
+        finally:
+            _close_all(self._condemned)
+        return [m.number for m in behind]
 
     def prune(self, kept: Iterable[Manifest]) -> None:
         """Delete all commits not in `kept`. Manifests are deleted first, so that none ever names a missing file."""

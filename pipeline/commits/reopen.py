@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.commits.manifest import DETAILS, Manifest
+from pipeline.commits.manifest import DETAILS, Commits, Manifest
 from pipeline.kernels.key_map import UNKNOWN
 from pipeline.kernels.key_table import KeyTable
 from pipeline.messages.sizes import format_size_down, format_size_up
@@ -18,7 +18,7 @@ from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged, Files, refuse_links
 from pipeline.storage.key_map import bytes_for, most_bytes_for
 from pipeline.storage.layout import RowLayout
-from pipeline.storage.log import CHUNK_NAME, Log, TableFormat, folders_of, keys_file, rows_file
+from pipeline.storage.log import CHUNK_NAME, Log, TableFormat, folders_of, keys_file, rows_file, write_metadata
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.reader import allow_many_files
 from pipeline.storage.shards import ONE_SHARD, Shards
@@ -48,6 +48,14 @@ def clean(path: Path, kept: Sequence[Manifest], files: Files, shards: Shards = O
         described_elsewhere = folder == path and 0 not in shards.owned
         for file in [file for file in chunks if file not in named] + ([] if described_elsewhere else partial):
             files.remove(file)
+
+
+def keep_only(run_dir: Path, commits: Commits, kept: Sequence[Manifest]) -> None:
+    """Delete all other commits, and the files that only these need. The table is then that of the last kept one."""
+    commits.prune(kept)
+    newest, table = kept[-1], run_dir / "table.zarr"
+    clean(table, kept, commits.files, newest.table.shards)
+    write_metadata(table, newest.table, newest.tails, commits.files)
 
 
 def open_log(

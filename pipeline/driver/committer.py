@@ -65,12 +65,13 @@ class Committer:
 
     def commit(
         self, state: Callable[[], dict[str, Any]], name: str | None = None, at_least: int = 0, give_up: bool = False
-    ) -> None:
-        """Publish a commit, then delete all files that no kept commit needs. Raises OSError if a write fails; `newest`
-        is then the last published commit, possibly the new one.
+    ) -> list[int]:
+        """Publish a commit, then delete all files that no kept commit needs. Returns the numbers of the commits before
+        spans that were given up. Raises OSError if a write fails; `newest` is then the last published commit, possibly
+        the new one.
 
         `state`: called after all rows are written. `at_least`: number of chunks by which the log must be able to grow
-        before the next commit. `give_up`: keep no older unnamed commit.
+        before the next commit. `give_up`: see `Commits.kept`.
         """
         self.began = start = time.perf_counter()
         number = self.number
@@ -88,9 +89,11 @@ class Committer:
         self._commits.publish(manifest)
         self.newest = manifest
         kept = self._commits.kept(give_up)
+        given_up = [m.number for m in self._commits.kept_spans() if m not in kept]
         self._commits.prune(kept)
         self._crew.each(Worker.settle, list(checksums(kept)), at_least)
         self.totals.commit_seconds += max(0.0, time.perf_counter() - start)
+        return given_up
 
     def reopen(self, manifest: Manifest) -> None:
         """Open this commit on all workers, unless it is the newest, which is already open. Raises PipelineError if it

@@ -63,7 +63,7 @@ class Driver:
         self.setup, self._source, self.folder, self._make_crew, self._model = setup, source, folder, crew, model
         self.agenda, workflow = setup.agenda, setup.workflow
         self.best, self.progress = BestEpoch(workflow), progress or Progress(self.agenda.total_examples)
-        self.commits = Commits(folder.path, folder.files, workflow.commit.keep)
+        self.commits = Commits(folder.path, folder.files, workflow.commit.keep, workflow.storage.keep_spans)
         self._description = description(workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch)
         self._read_commits = partial(read_commits, self.commits, source.identity, self._description, setup)
         self._recovery = Recovery()
@@ -225,21 +225,24 @@ class Driver:
         if refusal := self.runner.test(epoch):
             raise too_small(self, f"the test of epoch {epoch + 1} was refused", refusal)
 
-    def commit(self, due: DueCommit) -> None:
-        """Take a commit; the pipeline must be drained."""
+    def commit(self, due: DueCommit) -> bool:
+        """Take a commit; the pipeline must be drained. Returns True if one before a span was given up."""
         workflow, begin, at = self.setup.workflow, due.begin, self.agenda.position(due.begin)
         keeps_best = workflow.commit.keep_best and (begin is None or (begin.trains and begin.first_batch == 0))
         name = "best" if keeps_best and self.best.is_last(self.history) else None
-        self.committer.commit(
+        given_up = self.committer.commit(
             lambda: {**self._description, **self.history.state(), **position_state(self.agenda, at)}
             | {"speed": {**asdict(self.folder.measured), "direct": workflow.storage.direct}},
             name=name, at_least=due.at_least, give_up=due.give_up,
         )  # fmt: skip
+        for number in given_up:
+            self.runner.say(f"storage.disk is almost full: commit {number}, kept for --rewind, is deleted")
         if facts := newest_facts(self.committer, self.commits):
             self.runner.observers.notify(Observer.on_commit, facts)
         if keeps_best and (remark := self.best.undefined(self.history)):
             self.runner.say(remark)
         self.pauses.go_on()
+        return bool(given_up)
 
 
 def ended_by(error: Exception, what_is_kept: Callable[[str], str]) -> PipelineError:

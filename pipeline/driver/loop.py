@@ -90,12 +90,13 @@ def due_commit(begin: Block | None, refused: Sequence[Refusal]) -> DueCommit:
 
 def stretches(
     agenda: Agenda, begin: Block | None, pace: Pace, every_blocks: int | None, reduce: Callable[[Refusal], bool],
-    commit: Callable[[DueCommit], None],
+    commit: Callable[[DueCommit], bool],
 ) -> Iterator[Stretch]:  # fmt: skip
     """Yield stretches from block `begin` on. The caller must run each before requesting the next.
 
-    `reduce`: reduce the pace, unless it is at its minimum. `commit`: take a commit. The iterator ends after the last
-    block, or if neither a smaller pace nor a commit resolved a refusal, which is then in the last stretch.
+    `reduce`: reduce the pace, unless it is at its minimum. `commit`: take a commit; True if it gave up an older one
+    and may give up another. The iterator ends after the last block, or if neither a smaller pace nor a commit resolved
+    a refusal, which is then in the last stretch.
     """
     refused: list[Refusal] = []
     while begin:
@@ -108,6 +109,10 @@ def stretches(
         refused = [r for r in refused if begin and r.block.number == begin.number]
         if refusal:
             refused.append(refusal)
-        commit(due_commit(begin, refused))
-        if refusal and [r.what for r in refused].count(refusal.what) >= ATTEMPTS.get(refusal.what, 1 << 30):
+        gave_up = commit(due_commit(begin, refused))
+        if (
+            refusal
+            and not gave_up
+            and [r.what for r in refused].count(refusal.what) >= ATTEMPTS.get(refusal.what, 1 << 30)
+        ):
             return

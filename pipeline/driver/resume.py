@@ -37,7 +37,7 @@ CHANGE_NO_BIT = (
     "data.statistics", "storage.memory",
     "storage.device", "storage.host", "storage.disk", "storage.read", "storage.map", "storage.device_policy",
     "storage.host_policy", "storage.known_examples", "storage.known", "storage.log_multiple", "storage.log_growth",
-    "storage.direct",
+    "storage.direct", "storage.keep_spans",
     "schedule.block_batches", "schedule.look_ahead", "schedule.epochs", "commit", "metrics", "workers", "device",
     "model.compile_cache",
 )  # fmt: skip

@@ -54,11 +54,9 @@ def plan_session(
     as in `pipeline run`. `say`: called with warnings. `fresh`: do not resume an earlier run in `run_dir`. `extend`,
     `known_ok`: see `extended`. Raises ValueError if a setting conflicts with the data, the machine or another
     setting."""
-    refuse_remote("--out", run_dir)
+    run_dir = folder_of_run(workflow, run_dir)
     world = 1 if workers is None else workers
     workflow = shared_by(workflow, world, scheduler)
-    run_dir = run_dir or Path("runs") / workflow.name
-    run_dir = run_dir.resolve() if run_dir.is_symlink() else run_dir
     alone = workers is None and not scheduler
     if serial and not alone:
         raise ValueError("--serial is for one worker in this process; leave it out, or --workers and --scheduler")
@@ -84,6 +82,13 @@ def plan_session(
 
         checked = replace(checked, rows_before=rows_to_take(checked))
     return Session(checked, run_dir, device, spec, serial, address)
+
+
+def folder_of_run(workflow: Workflow, run_dir: Path | None) -> Path:
+    """Folder of a run: `run_dir`, by default runs/NAME."""
+    refuse_remote("--out", run_dir)
+    run_dir = run_dir or Path("runs") / workflow.name
+    return run_dir.resolve() if run_dir.is_symlink() else run_dir
 
 
 @contextmanager

@@ -30,9 +30,10 @@ def rehearse(c: Checked) -> Fit:
         return source.block_bytes(-(-num_examples // world), batches)
 
     # Dense parts: one per kept commit, one of the commit being written, one of "best", and model.safetensors.
+    num_kept = c.workflow.commit.keep + c.workflow.storage.keep_spans
     needs = Needs(
         reductions(most_ahead, most_batches), c.row.num_bytes, source.window_bytes(schedule.batch_size),
-        (c.workflow.commit.keep + 3) * c.dense.num_bytes, c.device.on_gpu,
+        (num_kept + 3) * c.dense.num_bytes, c.device.on_gpu,
         -(-c.workflow.workers.num_shards(world) // world),
     )  # fmt: skip
     why: Exception | None = None

@@ -30,8 +30,11 @@ TAKES = {
     "libsvm": ("numbers", "ignore_values"),
     "libffm": ("fields", "many", "numbers", "ignore_values"),
     "parquet": ("schema", "no_label"),
-    "sequences": ("schema", "user", "time", "items", *OF_SEQUENCES, "examples", "examples_time", "memory", "no_label"),
-}
+    "sequences": (
+        "schema", "user", "time", "items", *OF_SEQUENCES, "examples", "examples_time", "memory", "no_label", "into",
+        "keep_days",
+    ),
+}  # fmt: skip
 """Additional options of each format. `schema`, `fields`, `user`, `time` and `items` are required, the others
 optional."""
 SCHEMA = {
@@ -95,8 +98,9 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
         parser.add_argument(name, **options)
 
     add("format", choices=TAKES, metavar="FORMAT", help=argparse.SUPPRESS)
-    add("sources", nargs="+", metavar="SOURCE", help="a file, a folder, or a pattern; .gz, .zst and .bz2 are read")
-    add("--out", type=Path, required=True, metavar="DIR", help=OUT)
+    num_sources = "*" if format == "sequences" else "+"
+    add("sources", nargs=num_sources, metavar="SOURCE", help="files, folders or patterns; .gz, .zst and .bz2 are read")
+    add("--out", type=Path, required=format != "sequences", metavar="DIR", help=OUT)
     add("--schema", nargs="+", default=[], metavar="COLUMN", help=SCHEMA.get(format or ""))
     add("--no-header", nargs="+", default=[], metavar="PATTERN", help="these sources have no header, others have one")
     add("--fields", nargs="+", type=int, default=[], metavar="N", help="fields that become columns")
@@ -111,6 +115,8 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
     add("--least", type=int, metavar="N", help="leave out the examples of users with fewer than N events")
     add("--examples", nargs="+", default=[], metavar="FILE", help="files of examples (default: the events themselves)")
     add("--examples-time", metavar="COLUMN", help="the column of times of --examples, if not that of the events")
+    add("--into", type=Path, metavar="DIR", help="in place of --out: make the days that --examples names, one by one")
+    add("--keep-days", type=int, metavar="N", help="days that can be made again after later ones (default: 3)")
     add("--memory", type=size_argument, metavar="SIZE", help="memory for sorting events (default: 512 MiB)")
     add("--no-label", action="store_true", help="rows to score: leave out labels, and put all rows into test/")
     add("--split", metavar="HOW", help=SPLIT)

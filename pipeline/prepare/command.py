@@ -20,7 +20,7 @@ from pipeline.prepare.steps import Job
 from pipeline.prepare.stretches import Piece, cut_sources, first_line
 from pipeline.prepare.times import DAYS
 
-NOT_OF_OUTPUT = ("out", "sources", "examples", "workers", "memory", "fresh")
+NOT_OF_OUTPUT = ("out", "into", "keep_days", "sources", "examples", "workers", "memory", "fresh")
 """Options that do not affect the output's bytes, or are recorded elsewhere."""
 
 OF_SEQUENCES = ("user", "time", "items", "last", "least", "where", "examples_time")
@@ -29,9 +29,11 @@ NEEDED = dict.fromkeys(("schema", "fields"), "the columns to make") | dict.fromk
 """Required options of the formats that take them -> what each option names."""
 
 
-def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Piece], Command]:
-    """Return the job, its pieces, and the command, which determines the output. Raises ValueError if the arguments
-    conflict with each other or with the sources."""
+def plan_preparation(
+    args: argparse.Namespace, out: Path, earlier: Sequence[DataFile] = (), latest: Path | None = None
+) -> tuple[Job, list[Piece], Command]:
+    """Return the job, its pieces, and the command, which determines the output. `earlier`, `latest`: see `Histories`.
+    Raises ValueError if the arguments conflict with each other or with the sources."""
     if args.workers < 1:
         raise ValueError(f"--workers {args.workers}: give at least 1")
     if args.skip_bad is not None and not 0 <= args.skip_bad <= 1:
@@ -44,7 +46,7 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
     if args.no_label and args.split:
         raise ValueError("--no-label: rows to be scored are not split; leave out --split")
     if args.format == "sequences":
-        format = with_histories(format, args, out, paths, events)
+        format = with_histories(format, args, out, paths, events, earlier, latest)
     elif isinstance(split, Last):
         raise ValueError(f"--split last: {args.format} has no users with times; only sequences has")
     if not parquet:
@@ -74,13 +76,18 @@ def sources_of(sources: Sequence[str], form: str = "") -> tuple[list[DataFile], 
     return sorted(found.files, key=natural_order) if len(sources) > 1 else [*found.files], [*found.left_out]
 
 
-def format_of(args: argparse.Namespace, paths: Sequence[DataFile]) -> Format:
+def check_options(args: argparse.Namespace) -> None:
+    """Raises ValueError if an option does not apply to the format, or one that it needs is missing."""
     takes = TAKES[args.format]
     for name in sorted({name for names in TAKES.values() for name in names}):
         if getattr(args, name) and name not in takes:
             raise ValueError(f"--{name.replace('_', '-')} does not apply to {args.format}; leave it out")
         if not getattr(args, name) and name in takes and name in NEEDED:
             raise ValueError(f"{args.format} needs --{name}, which names {NEEDED[name]}")
+
+
+def format_of(args: argparse.Namespace, paths: Sequence[DataFile]) -> Format:
+    check_options(args)
     match args.format:
         case "parquet" | "sequences":
             return formats.parquet_format(args.schema, paths, args.no_label)

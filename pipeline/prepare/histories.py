@@ -45,6 +45,10 @@ class Histories:
     """Minimum number of events of a user; the examples of other users are omitted."""
     memory: int
     """Memory for sorting events, in bytes."""
+    earlier: tuple[DataFile, ...] = ()
+    """Files of further events, before all others in the order of files; `where` does not concern them."""
+    latest: Path | None = None
+    """File to write with the last events of each user."""
 
     @property
     def row_bytes(self) -> int:
@@ -65,12 +69,23 @@ class Histories:
         starts = np.concatenate([[0], np.cumsum(end_N - begin_N)])
         at_V = pa.array(np.repeat(begin_N - starts[:-1], end_N - begin_N) + np.arange(starts[-1]))
         for (name, kind), column in zip(self.types[2:], items.columns, strict=True):
-            values = column.take(at_V).combine_chunks()
-            values = values.view(kind) if values.type != kind else values
+            values = _of_type(column.take(at_V).combine_chunks(), kind)
             table = table.append_column(
                 f"{PREFIX}{name}", pa.ListArray.from_arrays(pa.array(starts, pa.int32()), values)
             )
         return table.append_column(PLACE, frames.column(PLACE))
+
+    def named(self, sorted_events: pa.Table) -> pa.Table:
+        """Return columns c0, c1, ... of a table of events under their names, and with their types."""
+        columns = {
+            name: _of_type(sorted_events.column(f"c{n}").combine_chunks(), kind)
+            for n, (name, kind) in enumerate(self.types)
+        }
+        return pa.table(columns)
+
+
+def _of_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return values.view(kind) if values.type != kind else values
 
 
 @lru_cache(8)

@@ -49,6 +49,10 @@ class Stop:
         self.begun = False
         """True when parts of the output may exist."""
 
+    def begin(self, job: Job) -> None:
+        """Record that the parts of a job are being made."""
+        self.job, self.begun = job, True
+
     def ask(self, name: str) -> None:
         if self.job is None:
             raise KeyboardInterrupt
@@ -86,6 +90,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def prepare(args: argparse.Namespace, stop: Stop) -> int:
+    if args.into and args.format == "sequences":
+        from pipeline.prepare.by_day import prepare_days
+
+        return prepare_days(args, stop.begin, stop.asked)
+    if args.out is None or not args.sources:
+        raise ValueError("sequences needs SOURCE... and --out, or --examples and --into")
     refuse_remote("--out", args.out)
     out: Path = args.out.resolve() if args.out.is_symlink() else args.out
     job, pieces, command = plan_preparation(args, out)
@@ -95,14 +105,13 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
             print(f"{out} is finished: {MANIFEST} says what is in it")
         else:
             begin(job)
-            stop.job = job
+            stop.begin(job)
             tasks = TaskThreads(args.workers)
             most, more = format_size_up(MEMORY_PER_BYTE * args.piece_size), format_size(PROCESS_BYTES)
             print(
                 f"{tasks.num_threads} parts at a time, of {format_size(args.piece_size)} of text: up to {most} of "
                 f"memory each, and {more} in addition"
             )
-            stop.begun = True
             if not run(job, pieces, command, tasks, stop.asked):
                 print("stopped: finished parts stay, and the same command resumes")
                 return 1

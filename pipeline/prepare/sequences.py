@@ -28,12 +28,14 @@ from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
 from pipeline.files.plausible import check_plausible, timestamps
 from pipeline.files.types import HOLDS, kind_of, value_of
+from pipeline.prepare.counts import keys_of
 from pipeline.prepare.formats import Field, Format
 from pipeline.prepare.histories import FRAMES, ITEMS, LEFT_OUT, PLACE, PREFIX, Histories
 from pipeline.prepare.layout import KEPT, NAMES, SORTED, remove
 from pipeline.prepare.parts import Done
 from pipeline.prepare.splits import TEST, TRAIN, VALIDATION
 from pipeline.prepare.values import Bools
+from pipeline.records import U64
 from pipeline.storage.files import Files
 
 LAST, MEMORY, LEAST_MEMORY = 50, 512 << 20, 128 << 20
@@ -60,11 +62,21 @@ FROM (SELECT c0, place, min(before) OVER (PARTITION BY c0) AS of_user, sum(is_ev
 WHERE place < {{num_examples}} ORDER BY place"""
 
 
+LATEST = """
+SELECT COLUMNS('c[0-9]+'), (SELECT count(*) FROM sorted WHERE is_event = 1 AND is_new) AS events,
+    (SELECT count(*) FROM sorted WHERE is_event = 1 AND is_new
+        AND c1 < (SELECT max(c1) FROM sorted WHERE is_event = 1 AND NOT is_new)) AS late
+FROM (SELECT *, row_number() OVER (PARTITION BY c0 ORDER BY before DESC) AS newest FROM sorted WHERE is_event = 1)
+WHERE newest <= {last} ORDER BY before"""
+
+
 def with_histories(
-    format: Format, args: argparse.Namespace, out: Path, examples: Sequence[DataFile], events: Sequence[DataFile]
-) -> Format:
-    """Return the format of the examples with their histories. Raises ValueError if DuckDB is missing, if a column is
-    missing or has an unsuitable type, if a time is null, or if no row is an event."""
+    format: Format, args: argparse.Namespace, out: Path, examples: Sequence[DataFile], events: Sequence[DataFile],
+    earlier: Sequence[DataFile] = (), latest: Path | None = None,
+) -> Format:  # fmt: skip
+    """Return the format of the examples with their histories. `earlier`, `latest`: see `Histories`. Raises ValueError
+    if DuckDB is missing, if a column is missing or has an unsuitable type, if a time is null, or if no row is an
+    event."""
     _duckdb()
     args.memory = args.memory or MEMORY
     args.workers = max(1, min(args.workers, args.memory // (PART_FACTOR * args.piece_size)))
@@ -73,8 +85,8 @@ def with_histories(
             raise ValueError(f"--{name} {value:,}: give at least {lowest:,}")
     names, where = list(dict.fromkeys((args.user, args.time, *args.items))), args.where or ""
     ours, theirs = (args.user, args.time), (args.user, args.examples_time or args.time)
-    of_events = _types([(path, names) for path in events])
-    of_both = _types([*((path, ours) for path in events), *((path, theirs) for path in examples)])
+    of_events = _types([(path, names) for path in (*earlier, *events)])
+    of_both = _types([*((path, ours) for path in (*earlier, *events)), *((path, theirs) for path in examples)])
     types = [*zip(ours, of_both, strict=True), *((n, of_events[names.index(n)]) for n in args.items)]
     for option, (name, kind) in zip(("user", "time", *["items"] * len(args.items)), types, strict=True):
         # Times of day and durations can be ordered, although no other command reads them.
@@ -101,7 +113,7 @@ def with_histories(
         raise ValueError(f"{events[0]}: no row is an event; {note}")
     found = Histories(
         out.absolute() / KEPT / SORTED, tuple(examples), tuple(events), tuple(types), of_examples, where, starts,
-        args.last or LAST, args.least or 0, args.memory,
+        args.last or LAST, args.least or 0, args.memory, tuple(earlier), latest,
     )  # fmt: skip
     notes = (*format.notes, *[note] * (num_events < num_rows))
     return replace(format, name="sequences", fields=(*format.fields, *fields), histories=found, notes=notes)
@@ -135,6 +147,13 @@ def _types(files: Sequence[tuple[DataFile, Sequence[str]]]) -> list[pa.DataType]
                 f"{path}: {error}, which {files[0][0]} has; write the column with one type in all files"
             ) from error
     return list(found.types)
+
+
+def user_keys(paths: Sequence[DataFile], name: str) -> U64:
+    """[U] sorted keys of the users in the column `name` of these files."""
+    [kind] = _types([(path, (name,)) for path in paths])
+    found = (users.drop_null() for _, (users,) in _read(paths, [(name, kind)], None))
+    return np.unique(np.concatenate([np.empty(0, np.uint64), *(keys_of(users, name) for users in found)]))
 
 
 def _count(path: DataFile, types: Columns, where: str | None, all_rows: bool) -> tuple[int, int, int]:
@@ -201,6 +220,7 @@ def sort_events(found: Histories, sources: str, threads: int, stop: threading.Ev
     """Sort the events and compute the frame of each example, unless already done. Return False if stopped before the
     end. `sources`: checksum of the files. Raises PipelineError if DuckDB cannot sort, OSError if the disk is full."""
     duckdb, done, files = _duckdb(), found.folder / DONE, [found.folder / name for name in (ITEMS, FRAMES)]
+    files += [found.latest] if found.latest else []
     if Done.is_true(done, sources, *files):
         return True
     remove(found.folder, NAMES[f"{KEPT}/{SORTED}"])
@@ -211,14 +231,15 @@ def sort_events(found: Histories, sources: str, threads: int, stop: threading.Ev
         "preserve_insertion_order": True,
     }
     columns = ((f"c{n}", _sorted_as(kind)) for n, (_, kind) in enumerate(found.types))
-    schema = pa.schema([("place", pa.int64()), ("is_event", pa.int32()), *columns])
+    schema = pa.schema([("place", pa.int64()), ("is_event", pa.int32()), ("is_new", pa.bool_()), *columns])
     num_examples, items = found.starts[-1], ", ".join(f"c{n}" for n in range(2, len(found.types)))
     try:
         with duckdb.connect(config=options) as base:
             base.register("rows", pa.RecordBatchReader.from_batches(schema, _rows(found, schema, stop)))
             base.execute(SORT)
             frames = FRAME.format(last=found.last, least=found.least, num_examples=num_examples)
-            for path, query in zip(files, (f"SELECT {items} FROM sorted WHERE is_event = 1", frames), strict=True):
+            queries = (f"SELECT {items} FROM sorted WHERE is_event = 1", frames, LATEST.format(last=found.last))
+            for path, query in zip(files, queries, strict=False):
                 rows = pa.RecordBatchReader.from_stream(base.sql(query))
                 with open(path, "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
                     for batch in rows:
@@ -239,15 +260,16 @@ def sort_events(found: Histories, sources: str, threads: int, stop: threading.Ev
 
 def _rows(found: Histories, schema: pa.Schema, stop: threading.Event) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the examples, without items, then of the events; only the events if they are the examples."""
-    log, place = (found.events, found.types, found.where), 0
-    same = (found.examples, found.of_examples) == (found.events, found.types[:2])
-    for paths, types, where in [log] if same else [(found.examples, found.of_examples, None), log]:
+    log, place = [(found.earlier, found.types, ""), (found.events, found.types, found.where)], 0
+    same = (found.examples, found.of_examples) == (found.events, found.types[:2]) and not found.earlier
+    for paths, types, where in log if same else [(found.examples, found.of_examples, None), *log]:
         for chosen_N, columns in _read(paths, types, where):
             if stop.is_set():
                 return
             places = pa.array(np.arange(place, place + len(chosen_N)))
             is_event = pc.and_(pa.array(chosen_N), columns[0].is_valid())
-            absent = [pa.nulls(len(places), kind) for kind in schema.types[2 + len(types) :]]
-            rows = pa.record_batch([places, is_event.cast(pa.int32()), *columns, *absent], schema)
+            absent = [pa.nulls(len(places), kind) for kind in schema.types[3 + len(types) :]]
+            is_new = pa.repeat(paths is found.events, len(places))
+            rows = pa.record_batch([places, is_event.cast(pa.int32()), is_new, *columns, *absent], schema)
             yield rows if same or where is None else rows.filter(is_event)
             place += len(places)

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)  # fmt: skip
 
 from pipeline.messages.sizes import MemoryShare, format_size, format_size_or_share, parse_size, parse_size_or_share
 from pipeline.settings import Strict
+from pipeline.settings.run import MAX_KEPT
 
 Size = Annotated[
     int,
@@ -66,6 +76,14 @@ class Storage(Strict):
     """Number of coming examples whose keys the policy "foresight" knows. It requires reading them twice."""
     known: Size = 512 << 20
     """Covers the keys that the policy "foresight" knows. If they need more, it knows fewer examples."""
+    keep_spans: Annotated[int, Field(ge=0, le=MAX_KEPT)] = 0
+    """Number of commits before spans to keep for `pipeline run --rewind`: the newest two, older ones in distances that
+    double. The oldest is deleted first if `disk` becomes too small."""
+
+    @model_serializer(mode="wrap")
+    def _without_kept_spans(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit `keep_spans` if it is 0, so that the bytes of commits do not change."""
+        return {name: value for name, value in fields_of(self).items() if name != "keep_spans" or value}
 
     @property
     def foresees(self) -> bool:

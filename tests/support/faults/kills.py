@@ -47,10 +47,10 @@ class DyingFile(io.FileIO):
         return super().write(content)
 
 
-def killed_anywhere(tmp_path, work):
-    """Call work(folder) repeatedly, each time in a new folder and killed one system call later than before, then again
-    in the same folder without a kill. Yields the folders; ends with the first call that finishes before its kill."""
-    for dies_at in count(1):
+def killed_anywhere(tmp_path, work, step=1):
+    """Call work(folder) repeatedly, each time in a new folder and killed `step` system calls later than before, then
+    again in the same folder without a kill. Yields the folders; ends with the first call that finishes unkilled."""
+    for dies_at in count(1, step):
         folder = tmp_path / f"killed-{dies_at}"
         folder.mkdir()
         system = Dying(dies_at)
