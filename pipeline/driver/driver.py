@@ -13,6 +13,7 @@ from pipeline.arguments import REPORT
 from pipeline.cluster.crew import Crew, WorkerLost
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.agenda import START, Agenda, Position
+from pipeline.data.side_files import BY_SPAN, FOLDER, remove_copies
 from pipeline.data.source import Source
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.committer import Committer
@@ -64,7 +65,11 @@ class Driver:
         self.agenda, workflow = setup.agenda, setup.workflow
         self.best, self.progress = BestEpoch(workflow), progress or Progress(self.agenda.total_examples)
         self.commits = Commits(folder.path, folder.files, workflow.commit.keep)
-        self._description = description(workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch)
+        self._description = description(
+            workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch, source.side_files
+        )
+        by_span = source.sides.by_span(source.side_files)
+        self._of_spans = {BY_SPAN: by_span} if len(by_span) > 1 else {}
         self._read_commits = partial(read_commits, self.commits, source.identity, self._description, setup)
         self._recovery = Recovery()
         self._opened = ExitStack()
@@ -89,7 +94,7 @@ class Driver:
             self.live = live_observer(self.folder, self.setup, self._model, self.crew.overlaps)
             self.pauses = Pauses(self.crew, workflow.commit.every_minutes)
             observers = Observers([TerminalDisplay(self.progress), MetricsFile(self.folder), self.live])
-            self.runner = StretchRunner(self.setup, self.crew, observers, self.pauses, history)
+            self.runner = StretchRunner(self.setup, self.crew, observers, self.pauses, history, self.reopen)
             try:
                 self._begin_at(kept, history)
             except WorkerLost as lost:
@@ -107,6 +112,20 @@ class Driver:
         self.commits.prune(kept)
         remove_leftovers(self.folder)
         self.crew.each(Worker.tidy)
+
+    def reopen(self, begin: Block | None) -> None:
+        """Open all workers again, with the crew's sizes: from a commit that is taken now, before block `begin`, or, if
+        that is None, from the commit that is open. The pipeline must be drained. Raises PipelineError if the commit
+        cannot be opened."""
+        if begin:
+            self.commit(DueCommit(begin))
+        try:
+            if begin:
+                self._begin_at(self.commits.kept(), self.history)
+            elif self.committer.opened:
+                self.crew.open([self.committer.opened])
+        except ValueError as error:
+            raise PipelineError(str(error)) from error
 
     def run(self, heeds: bool = True) -> dict[str, Any] | None:
         """Train, evaluate, commit. Returns the result, which is also in `result.json`; None if a signal ended the run
@@ -182,7 +201,7 @@ class Driver:
         if begin is None and not self._is_over and self.agenda.end.span is not None:
             self.commit(DueCommit(None))  # The new spans need no training yet: record their files.
         stopped: Refusal | None = None
-        for stretch in stretches(self.agenda, begin, pace, every_blocks, self.runner.reduce, self.commit):
+        for stretch in stretches(self.agenda, begin, pace, every_blocks, self.runner.make_room, self.commit):
             if self.pauses.signal or self.best.stops(self.history):
                 return None
             check_guard(stretch.blocks[0], self.history.epochs, self.setup.workflow.metrics.guard)
@@ -232,9 +251,12 @@ class Driver:
         name = "best" if keeps_best and self.best.is_last(self.history) else None
         self.committer.commit(
             lambda: {**self._description, **self.history.state(), **position_state(self.agenda, at)}
-            | {"speed": {**asdict(self.folder.measured), "direct": workflow.storage.direct}},
+            | self._of_spans | {"speed": {**asdict(self.folder.measured), "direct": workflow.storage.direct}},
             name=name, at_least=due.at_least, give_up=due.give_up,
         )  # fmt: skip
+        if self._source.side_files:
+            states = [manifest.state for manifest in self.commits.all()]
+            remove_copies(self.folder.path / FOLDER, states, self.folder.files)
         if facts := newest_facts(self.committer, self.commits):
             self.runner.observers.notify(Observer.on_commit, facts)
         if keeps_best and (remark := self.best.undefined(self.history)):
@@ -296,7 +318,7 @@ def name_of(block: Block) -> str:
 def too_small(driver: Driver, what: str, refusal: Refusal) -> CapTooSmall:
     """Error for a refused block; names the cap that the block needs."""
     command = f"{SAME_COMMAND} with a larger storage.{CAPS[refusal.cap]}" if refusal.cap in CAPS else CORRECTED_COMMAND
-    text = f"{what}: {refusal.message}{cap_needed(refusal, driver.setup, driver.runner.pace.look_ahead)}"
+    text = f"{what}: {refusal.message}{cap_needed(refusal, driver.runner.setup, driver.runner.pace.look_ahead)}"
     return CapTooSmall(text, driver.what_is_kept(command))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pipeline.cluster.crew import Crew
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.coming import ComingBlocks
-from pipeline.driver.loop import Pace, Stretch, reduce_pace
+from pipeline.driver.growth import room_for
+from pipeline.driver.loop import Pace, Stretch
 from pipeline.driver.observers import Observers
 from pipeline.driver.pauses import Pauses
 from pipeline.machine.signals import discard_output
@@ -19,20 +20,30 @@ from pipeline.worker.worker import Worker
 
 
 class StretchRunner:
-    def __init__(self, setup: Setup, crew: Crew, observers: Observers, pauses: Pauses, history: History) -> None:
+    def __init__(
+        self, setup: Setup, crew: Crew, observers: Observers, pauses: Pauses, history: History,
+        reopen: Callable[[Block | None], None],
+    ) -> None:  # fmt: skip
+        """`reopen`: see `Driver.reopen`."""
         self.observers, self.history = observers, history
         self.pace = Pace(setup.fit.look_ahead, setup.fit.block_batches)
-        self._setup, self._crew, self._pauses = setup, crew, pauses
+        self.setup, self._crew, self._pauses = setup, crew, pauses
+        """The setup with the caps that the workers now have."""
+        self._reopen = reopen
         self._best, self._coming = BestEpoch(setup.workflow), ComingBlocks(setup)
 
     def say(self, text: str) -> None:
         self.observers.notify(Observer.on_line, text)
 
-    def reduce(self, refusal: Refusal) -> bool:
-        """Reduce the pace. Returns False if it is already at its minimum."""
-        if remark := reduce_pace(self.pace, refusal, self._setup):
+    def make_room(self, refusal: Refusal, trains: bool = True) -> bool:
+        """Raise a cap or reduce the pace, as `room_for` does. Returns False if neither is possible. `trains`: False in
+        the test after the training."""
+        begin = refusal.block if trains else None
+        found = room_for(refusal, self.setup, self.pace, self._crew, lambda: self._reopen(begin))
+        if found:
+            self.setup, remark = found
             self.say(remark)
-        return remark is not None
+        return found is not None
 
     def stretch(self, stretch: Stretch) -> None:
         """Run a training stretch."""
@@ -55,13 +66,13 @@ class StretchRunner:
     def test(self, epoch: int) -> Refusal | None:
         """Score the test split with the open weights, which are those of `epoch`. Returns the refusal that a smaller
         pace did not resolve, if any."""
-        blocks = self._setup.agenda.test(epoch, self.pace.block_batches)
+        blocks = self.setup.agenda.test(epoch, self.pace.block_batches)
         while blocks and not self._pauses.signal:
             refusal = self.run(blocks)
-            if refusal and refusal.what != "pause" and not (refusal.what == "window" and self.reduce(refusal)):
+            if refusal and refusal.what != "pause" and not self.make_room(refusal, trains=False):
                 return refusal
             first = refusal.block.first_batch if refusal else 0
-            blocks = self._setup.agenda.test(epoch, self.pace.block_batches, first) if refusal else []
+            blocks = self.setup.agenda.test(epoch, self.pace.block_batches, first) if refusal else []
         return None
 
     def watch(self, done: StageResult) -> None:

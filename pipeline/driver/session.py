@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.cluster.address import ANY_PORT, free_address
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.data.identity import Begun
-from pipeline.data.side_files import FOLDER, keep_side_files
+from pipeline.data.side_files import FOLDER, check_changes, keep_side_files
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
 from pipeline.driver.extend import extended
@@ -79,6 +79,10 @@ def plan_session(
         )
     begun = extended(workflow, Begun() if fresh else begun_of(run_dir), extend, known_ok, say)
     checked = check(workflow, device, say, world, scheduler is None, run_dir, begun)
+    sides = checked.source.sides
+    if sides.folder:
+        for remark in check_changes(workflow.data, sides.committed, checked.source.side_files, sides.folder):
+            say(remark)
     if workflow.init_from and not (begun and begun.splits):
         from pipeline.warm_start.first_commit import rows_to_take
 
@@ -98,8 +102,10 @@ def open_session(session: Session, fresh: bool) -> Iterator[Driver]:
             pool = stack.enter_context(open_pool(spec))
         stack.enter_context(RunLock(session.run_dir))
         make_run_dir(session.run_dir, fresh)
-        keep_side_files(session.checked.workflow.data, session.run_dir / FOLDER, Files())
-        arguments = setup, session.checked.source, session.run_dir
+        source, folder = session.checked.source, session.run_dir / FOLDER
+        keep_side_files(session.checked.workflow.data, source.side_files, folder, Files())
+        source.sides = replace(source.sides, folder=folder)
+        arguments = setup, source, session.run_dir
         if spec:
             pool = pool or stack.enter_context(open_pool(spec))
             yield stack.enter_context(open_crew(*arguments, pool))
