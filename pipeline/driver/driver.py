@@ -94,7 +94,7 @@ class Driver:
             self.live = live_observer(self.folder, self.setup, self._model, self.crew.overlaps)
             self.pauses = Pauses(self.crew, workflow.commit.every_minutes)
             observers = Observers([TerminalDisplay(self.progress), MetricsFile(self.folder), self.live])
-            self.runner = StretchRunner(self.setup, self.crew, observers, self.pauses, history, self.reopen)
+            self.runner = StretchRunner(self.setup, self.crew, observers, self.pauses, history)
             try:
                 self._begin_at(kept, history)
             except WorkerLost as lost:
@@ -112,20 +112,6 @@ class Driver:
         self.commits.prune(kept)
         remove_leftovers(self.folder)
         self.crew.each(Worker.tidy)
-
-    def reopen(self, begin: Block | None) -> None:
-        """Open all workers again, with the crew's sizes: from a commit that is taken now, before block `begin`, or, if
-        that is None, from the commit that is open. The pipeline must be drained. Raises PipelineError if the commit
-        cannot be opened."""
-        if begin:
-            self.commit(DueCommit(begin))
-        try:
-            if begin:
-                self._begin_at(self.commits.kept(), self.history)
-            elif self.committer.opened:
-                self.crew.open([self.committer.opened])
-        except ValueError as error:
-            raise PipelineError(str(error)) from error
 
     def run(self, heeds: bool = True) -> dict[str, Any] | None:
         """Train, evaluate, commit. Returns the result, which is also in `result.json`; None if a signal ended the run
@@ -163,7 +149,9 @@ class Driver:
         CapTooSmall, and WorkerLost if workers were lost too often without a commit in between."""
         while True:
             try:
-                stopped = self.train()
+                while (stopped := self.train()) and self.runner.must_reopen:
+                    self._reopen()
+                    self.begin()
                 result = self._finish(stopped) if stopped or self._is_over else None
                 if stopped:
                     raise too_small(self, f"stopped before {name_of(stopped.block)}", stopped)
@@ -172,6 +160,11 @@ class Driver:
                 self._recover(lost, self.runner.say)
                 self.begin()
 
+    def _reopen(self) -> None:
+        """Open the last commit on all workers again."""
+        kept, history, self.warnings = self._read_commits()
+        self._begin_at(kept, history)
+
     def _recover(self, lost: WorkerLost, say: Callable[[str], None]) -> None:
         before = links(self.crew, self.folder.path)
 
@@ -179,8 +172,7 @@ class Driver:
             self.crew.restart()
             for line in [one for one in links(self.crew, self.folder.path) if one not in before]:
                 say(line)
-            kept, history, self.warnings = self._read_commits()
-            self._begin_at(kept, history)
+            self._reopen()
 
         self._recovery.recover(lost, self.committer.position, restart, say)
 
@@ -241,8 +233,10 @@ class Driver:
         if self.committer.position != self.agenda.end:
             self.runner.say(self.best.why_early(self.history))
             self.runner.observers.notify(Observer.on_early_end, self.agenda.num_examples.get("test", 0))
-        if refusal := self.runner.test(epoch):
-            raise too_small(self, f"the test of epoch {epoch + 1} was refused", refusal)
+        while refusal := self.runner.test(epoch):
+            if not self.runner.must_reopen or self.committer.opened is None:
+                raise too_small(self, f"the test of epoch {epoch + 1} was refused", refusal)
+            self.crew.open([self.committer.opened])
 
     def commit(self, due: DueCommit) -> None:
         """Take a commit; the pipeline must be drained."""

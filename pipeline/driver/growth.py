@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from pipeline.cluster.crew import Crew
 from pipeline.driver.loop import CAPS, Pace, reduce_pace
@@ -22,30 +23,32 @@ LEAST_SHARE = 4
 """A cap grows by at least this part of itself: a quarter."""
 
 
-def room_for(
-    refusal: Refusal, setup: Setup, pace: Pace, crew: Crew, reopen: Callable[[], None]
-) -> tuple[Setup, str] | None:
+class Room(NamedTuple):
+    setup: Setup
+    remark: str
+    """Sentence for the user."""
+    must_reopen: bool = False
+    """True if all workers must be opened again: slabs cannot grow while they are open."""
+
+
+def room_for(refusal: Refusal, setup: Setup, pace: Pace, crew: Crew) -> Room | None:
     """Make room for a refused block: raise the cap that refused it, on all workers, if it was chosen and there is
-    memory; else reduce the pace, if the rows of the window do not fit. Returns the new setup and a remark for the user;
-    None if neither is possible. `reopen`: opens all workers again. The pipeline must be drained."""
+    memory; else reduce the pace, if the rows of the window do not fit. Returns None if neither is possible. The
+    pipeline must be drained."""
     grown = with_larger_cap(setup, refusal, pace.look_ahead, lambda: sum(crew.each(Worker.resident_bytes)))
     if grown:
         # Set first, so that workers that are lost meanwhile restart with the new sizes.
-        crew.sizes = sizes = grown[0].fit.sizes
-        if refusal.cap in IN_PLACE:
+        crew.sizes = sizes = grown.setup.fit.sizes
+        if not grown.must_reopen:
             crew.each(Worker.raise_caps, sizes.map_bytes, sizes.read_ring_bytes)
-        else:
-            reopen()
         return grown
     remark = reduce_pace(pace, refusal, setup) if refusal.what == "window" else None
-    return (setup, remark) if remark else None
+    return Room(setup, remark) if remark else None
 
 
-def with_larger_cap(
-    setup: Setup, refusal: Refusal, look_ahead: int, resident: Callable[[], int]
-) -> tuple[Setup, str] | None:
-    """Raise the cap that refused a block. Returns the new setup and a remark for the user; None if the cap is given or
-    cannot grow, or if there is too little memory. `resident`: returns the RAM that the workers' processes use."""
+def with_larger_cap(setup: Setup, refusal: Refusal, look_ahead: int, resident: Callable[[], int]) -> Room | None:
+    """Raise the cap that refused a block. Returns None if the cap is given or cannot grow, or if there is too little
+    memory. `resident`: returns the RAM that the workers' processes use."""
     name, field, sizes = CAPS.get(refusal.cap, "disk"), refusal.cap, setup.fit.sizes
     # On a GPU, the sizes of slabs and rings depend on each other.
     if setup.budget is None or name == "disk" or (sizes.on_gpu and name != "map"):
@@ -71,4 +74,5 @@ def with_larger_cap(
         budget=replace(setup.budget, planned=setup.budget.planned + more * with_marks),
     )
     before, now, most = map(format_size_down, (cap, cap + more * unit, limit))
-    return larger, f"storage.{name} raised from {before} to {now}, within {most} of RAM: {refusal.message}"
+    remark = f"storage.{name} raised from {before} to {now}, within {most} of RAM: {refusal.message}"
+    return Room(larger, remark, field not in IN_PLACE)

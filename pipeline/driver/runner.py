@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pipeline.cluster.crew import Crew
 from pipeline.driver.best import BestEpoch
@@ -20,30 +20,27 @@ from pipeline.worker.worker import Worker
 
 
 class StretchRunner:
-    def __init__(
-        self, setup: Setup, crew: Crew, observers: Observers, pauses: Pauses, history: History,
-        reopen: Callable[[Block | None], None],
-    ) -> None:  # fmt: skip
-        """`reopen`: see `Driver.reopen`."""
+    def __init__(self, setup: Setup, crew: Crew, observers: Observers, pauses: Pauses, history: History) -> None:
         self.observers, self.history = observers, history
         self.pace = Pace(setup.fit.look_ahead, setup.fit.block_batches)
         self.setup, self._crew, self._pauses = setup, crew, pauses
         """The setup with the caps that the workers now have."""
-        self._reopen = reopen
+        self.must_reopen = False
+        """True if the workers must be opened again, with larger slabs, before the block that was refused last."""
         self._best, self._coming = BestEpoch(setup.workflow), ComingBlocks(setup)
 
     def say(self, text: str) -> None:
         self.observers.notify(Observer.on_line, text)
 
-    def make_room(self, refusal: Refusal, trains: bool = True) -> bool:
-        """Raise a cap or reduce the pace, as `room_for` does. Returns False if neither is possible. `trains`: False in
-        the test after the training."""
-        begin = refusal.block if trains else None
-        found = room_for(refusal, self.setup, self.pace, self._crew, lambda: self._reopen(begin))
+    def make_room(self, refusal: Refusal) -> bool:
+        """Raise a cap or reduce the pace, as `room_for` does. Returns False if neither is possible, or if the workers
+        must be opened again."""
+        found = room_for(refusal, self.setup, self.pace, self._crew)
+        self.must_reopen = found is not None and found.must_reopen
         if found:
-            self.setup, remark = found
-            self.say(remark)
-        return found is not None
+            self.setup = found.setup
+            self.say(found.remark)
+        return found is not None and not self.must_reopen
 
     def stretch(self, stretch: Stretch) -> None:
         """Run a training stretch."""
@@ -64,12 +61,12 @@ class StretchRunner:
         return refusal
 
     def test(self, epoch: int) -> Refusal | None:
-        """Score the test split with the open weights, which are those of `epoch`. Returns the refusal that a smaller
-        pace did not resolve, if any."""
+        """Score the test split with the open weights, which are those of `epoch`. Returns the refusal that
+        `make_room` did not resolve, if any."""
         blocks = self.setup.agenda.test(epoch, self.pace.block_batches)
         while blocks and not self._pauses.signal:
             refusal = self.run(blocks)
-            if refusal and refusal.what != "pause" and not self.make_room(refusal, trains=False):
+            if refusal and refusal.what != "pause" and not self.make_room(refusal):
                 return refusal
             first = refusal.block.first_batch if refusal else 0
             blocks = self.setup.agenda.test(epoch, self.pace.block_batches, first) if refusal else []

@@ -80,23 +80,22 @@ class Scorer:
         progress = Progress(self._total)
         progress.begin_at(self._done)
         with self._opened.held.explaining(), on_signal(self._stop), progress, self._writer:
-            self._open()
+            self._crew.open([self._opened.manifest])
             blocks = agenda.test(0, pace.block_batches, first)
             while blocks and not self._signal:
                 refusal = self._crew.run(blocks, pace.look_ahead, lambda done: self._take(done, progress))
                 self._opened.held.check()
                 blocks = agenda.test(0, pace.block_batches, refusal.block.first_batch) if refusal else []
-                if refusal and (found := room_for(refusal, self._setup, pace, self._crew, self._open)):
-                    self._setup, remark = found
-                    progress.line(remark)
+                if refusal and (found := room_for(refusal, self._setup, pace, self._crew)):
+                    self._setup = found.setup
+                    progress.line(found.remark)
+                    if found.must_reopen:
+                        self._crew.open([self._opened.manifest])
                 elif refusal and refusal.what != "pause":
                     raise PipelineError(
                         f"scoring was refused: {refusal.message}{cap_needed(refusal, self._setup, pace.look_ahead)}"
                     )
         return self._signal is None
-
-    def _open(self) -> None:
-        self._crew.open([self._opened.manifest])
 
     def _take(self, done: StageResult, progress: Progress) -> None:
         if self._signal and not self._paused:

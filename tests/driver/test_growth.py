@@ -34,10 +34,9 @@ workflow = Workflow(
 )
 """
 AMPLE = ["--set", "storage.device=8 MiB", "--set", "storage.host=8 MiB", "--set", "storage.disk=64 MiB"]
-LATER_TEST = [
-    'data.train=["few.parquet"]', 'data.validation=["more.parquet"]', 'data.test=["many.parquet"]',
-    "schedule.plateau={}",
-]  # fmt: skip
+FEW = 'data.train=["few.parquet"]'
+EVALUATED = [FEW, 'data.validation=["both.parquet"]']
+TESTED = [FEW, 'data.validation=["more.parquet"]', 'data.test=["both.parquet"]', "schedule.plateau={}"]
 ALL = {"map", "read", "host", "device"}
 
 
@@ -59,10 +58,13 @@ def trained(command, run_dir):
     return result["fingerprint"], [(one["split"], one["logloss"]) for one in result["epochs"]]
 
 
-CASES = [(["--serial"], [], ALL), (["--serial"], LATER_TEST, {"host"}), (["--workers", "2"], [], ALL)]
+CASES = [
+    (["--serial"], [], ALL), (["--serial"], EVALUATED, {"read", "host"}), (["--serial"], TESTED, {"read", "host"}),
+    (["--workers", "2"], [], ALL),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("flags", "settings", "grow"), some(CASES, CASES[0], several=True))
+@pytest.mark.parametrize(("flags", "settings", "grow"), some(CASES, *CASES[:2], several=True))
 def test_chosen_caps_that_grow_change_no_bit(growing, tmp_path, capsys, flags, settings, grow):
     command = [growing, *flags, *(word for one in settings for word in ("--set", one))]
     expected = trained([*command, *AMPLE], tmp_path / "ample")
@@ -82,8 +84,7 @@ def test_a_resumed_run_chooses_room_for_the_keys_that_it_has(growing, tmp_path):
 def test_scoring_raises_the_caps_that_it_chose(growing, tmp_path, capsys):
     scores = {}
     for name, flags in (("ample", AMPLE), ("chosen", [])):
-        few = ["--set", 'data.train=["few.parquet"]']
-        trained([growing, "--serial", *flags, *few], tmp_path / name)
+        trained([growing, "--serial", *flags, "--set", FEW], tmp_path / name)
         log = growing.replace("growing.py", "both.parquet")
         assert score.main([str(tmp_path / name), log, "--out", str(tmp_path / f"of-{name}")]) == 0
         scores[name] = pq.read_table(tmp_path / f"of-{name}")
@@ -92,7 +93,7 @@ def test_scoring_raises_the_caps_that_it_chose(growing, tmp_path, capsys):
 
 
 MIB = 1 << 20
-MUCH, FEW, TAKEN = (99 * MIB, 100 * MIB), (9 * MIB, 100 * MIB), (99 * MIB, 8 * MIB)
+MUCH, LITTLE, TAKEN = (99 * MIB, 100 * MIB), (9 * MIB, 100 * MIB), (99 * MIB, 8 * MIB)
 """Limits at the start, and memory that is free now; 8 MiB are planned, and 4 MiB resident."""
 
 
@@ -101,8 +102,8 @@ MUCH, FEW, TAKEN = (99 * MIB, 100 * MIB), (9 * MIB, 100 * MIB), (99 * MIB, 8 * M
     [
         ("map_bytes", 4 * MIB + 1, {}, MUCH, MIB),
         ("map_bytes", 6 * MIB, {}, MUCH, 2 * MIB),
-        ("map_bytes", 4 * MIB + 1, {}, FEW, MIB),
-        ("map_bytes", 6 * MIB, {}, FEW, None),
+        ("map_bytes", 4 * MIB + 1, {}, LITTLE, MIB),
+        ("map_bytes", 6 * MIB, {}, LITTLE, None),
         ("map_bytes", 6 * MIB, {}, TAKEN, None),
         ("map_bytes", 6 * MIB, {"memory": 99 * MIB}, TAKEN, 2 * MIB),
         ("map_bytes", 4 * MIB + 1, {"map": 4 * MIB}, MUCH, None),
@@ -127,6 +128,6 @@ def test_only_chosen_caps_grow_and_only_within_the_limit(tmp_path, monkeypatch, 
     )
     block = Block(0, "train", 0, 0, 1, 0, 6, 6, 6, True)
     grown = growth.with_larger_cap(setup, Refusal(block, "map", "too small", needed, cap), 2, lambda: 4 * MIB)
-    assert (grown and getattr(grown[0].fit.sizes, cap) - getattr(sizes, cap)) == grown_by
+    assert (grown and getattr(grown.setup.fit.sizes, cap) - getattr(sizes, cap)) == grown_by
     if grown:
-        assert grown[0].budget.planned == 8 * MIB + grown_by
+        assert grown.setup.budget.planned == 8 * MIB + grown_by
