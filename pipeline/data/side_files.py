@@ -35,8 +35,6 @@ class SideFiles:
     """The run's folder of copies; None: there are none."""
     newest: Mapping[str, str] = field(default_factory=dict)
     """Checksum of each file; empty: not yet known, so that files are read where the features name them."""
-    committed: Mapping[str, str] = field(default_factory=dict)
-    """Checksums of the last commit."""
     before: tuple[tuple[int, dict[str, str]], ...] = ()
     """Checksums of the spans that have begun, each with the number of the first span that used these."""
     begun: int = 0
@@ -64,7 +62,7 @@ def sides_in(state: Mapping[str, Any], num_rows: Sequence[int], folder: Path) ->
         begun += 1
     by_span = state.get(BY_SPAN) or [(0, state["side_files"])]
     before = tuple((first, digests) for first, digests in by_span if first < begun)
-    return SideFiles(folder, {}, state["side_files"], before, begun, within=left < 0)
+    return SideFiles(folder, {}, before, begun, within=left < 0)
 
 
 def keep_side_files(data: Data, digests: Mapping[str, str], folder: Path, files: Files) -> None:
@@ -73,21 +71,24 @@ def keep_side_files(data: Data, digests: Mapping[str, str], folder: Path, files:
         if (path := folder / copy_name(digest)).exists():
             continue
         if checksum(content := _content(data, name)) != digest:
-            raise ValueError(f"{place_of(name, data.root)} was changed while the run began; start it again")
+            raise ValueError(f"{place_of(name, data.root)} changed while the run began; start it again")
         files.make_folder(folder)
         # Another worker of this machine may be writing the same copy.
         with suppress(FileNotFoundError):
             files.replace(path, [content])
 
 
-def check_changes(data: Data, before: Mapping[str, str], now: Mapping[str, str], folder: Path) -> Iterator[str]:
-    """Compare files that have changed since the last commit with the run's copies of that time. Yields a remark for the
-    user on each. Raises ValueError if a type has changed, or a value of a known key whose feature refuses that."""
+def check_changes(data: Data, sides: SideFiles, now: Mapping[str, str]) -> Iterator[str]:
+    """Compare files that have changed since the last span began with the run's copies of that time. Yields a remark for
+    the user on each. Raises ValueError if a type has changed, or a value of a known key whose feature refuses that."""
+    if sides.folder is None or not sides.before:
+        return
+    before = sides.before[-1][1]
     for n, feature in enumerate(data.features):
         name = feature.side_file
         if name is None or before.get(name, now[name]) == now[name]:
             continue
-        copy, place = folder / copy_name(before[name]), place_of(name, data.root)
+        copy, place = sides.folder / copy_name(before[name]), place_of(name, data.root)
         kind = import_module(f"pipeline.features.{feature.kind}")
         changed = kind.changed_keys(feature, side_file(str(copy)), side_file(place))
         said = f"data.features[{n}] ({feature.kind}): {place} has changed"

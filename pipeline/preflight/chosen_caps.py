@@ -179,8 +179,8 @@ class _Shares:
 
     @property
     def map_bytes(self) -> int:
-        """Bytes for the key map. The guessed keys take precedence over spare rows, since a run ends when the map is
-        full, whereas rows can be on disk. For the margin of KEY_MARGIN, the map may take at most half of the rest."""
+        """Bytes for the key map. The guessed keys take precedence over spare rows, since a full map may end a
+        run, whereas rows can be on disk. For the margin of KEY_MARGIN, the map may take at most half of the rest."""
         if self.given.map is not None:
             return self.given.map
         left = self.needs.budget - self.process_bytes - self.read_bytes - self.in_ram

@@ -11,7 +11,7 @@ from support.depth import some
 
 from pipeline.api import Category, Lookup, Rare
 from pipeline.commits.manifest import Commits
-from pipeline.data.side_files import FOLDER, check_changes
+from pipeline.data.side_files import FOLDER, SideFiles, check_changes
 from pipeline.driver import session as sessions
 from pipeline.driver.driver import Driver
 from pipeline.errors import PipelineError
@@ -114,14 +114,17 @@ def test_every_reader_of_a_run_reads_its_copies(expected, tmp_path, monkeypatch,
     assert night(workflow, tmp_path / "run", workers=workers) == fingerprint
 
 
-def test_a_side_file_that_changes_while_a_run_begins_is_refused(expected, tmp_path):
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_side_file_that_changes_while_a_run_begins_is_refused(expected, tmp_path, resumed):
     workflow = workflow_of(tmp_path / "data", features=(LOOKUP,))
     shutil.copytree(expected[0], tmp_path / "data")
     write_brands(tmp_path / "data", 0)
+    if resumed:
+        night(workflow, tmp_path / "run")
     session = session_of(workflow, tmp_path / "run")
     write_brands(tmp_path / "data", 1)
     with (
-        pytest.raises(ValueError, match=r"items\.parquet was changed while the run began"),
+        pytest.raises(ValueError, match=r"items\.parquet, which data.features names, changed while the run began"),
         sessions.open_session(session, False),
     ):
         raise AssertionError("it was opened")
@@ -154,9 +157,11 @@ def test_what_a_changed_side_file_may_have(tmp_path, feature, before, now, said)
         pq.write_table(pa.table(dict(zip(names, ([*rows], [*rows.values()]), strict=True))), path)
     data = workflow_of(tmp_path, features=(feature,)).data
 
+    sides = SideFiles(tmp_path / FOLDER, before=((0, {"items.parquet": "was"}),))
+
     def remarks():
         try:
-            return list(check_changes(data, {"items.parquet": "was"}, {"items.parquet": "is"}, tmp_path / FOLDER))
+            return list(check_changes(data, sides, {"items.parquet": "is"}))
         except ValueError as error:
             return [f"refused: {error}"]
 
