@@ -91,13 +91,15 @@ def check_changes(data: Data, sides: SideFiles, now: Mapping[str, str]) -> Itera
         copy, place = sides.folder / copy_name(before[name]), place_of(name, data.root)
         kind = import_module(f"pipeline.features.{feature.kind}")
         changed = kind.changed_keys(feature, side_file(str(copy)), side_file(place))
-        said = f"data.features[{n}] ({feature.kind}): {place} has changed"
+        said = (
+            f"data.features[{n}] ({feature.kind}): {place} has changed, {len(changed):,} known keys have other values"
+        )
         if len(changed) and feature.changes == "refuse":
             raise ValueError(
-                f"{said} in {len(changed):,} known keys, the first is {changed[0].as_py()!r}, and its changes is "
-                "'refuse'; restore these values, or set it to 'take'"
+                f"{said}, the first {changed[0].as_py()!r}, and its changes is 'refuse'; restore these values, or "
+                "set it to 'take'"
             )
-        yield f"{said} in {len(changed):,} known keys; spans that have not begun use it from here on"
+        yield f"{said}; spans that have not begun use it from here on"
 
 
 def remove_copies(folder: Path, states: Iterable[Mapping[str, Any]], files: Files) -> None:
