@@ -9,6 +9,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from pipeline.cluster.address import ANY_PORT
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.errors import PipelineError
+from pipeline.preflight.sizes import Sizes
 from pipeline.records import Array, Block, Refusal, StageResult
 from pipeline.training.dense_state import merge_dense
 from pipeline.worker.worker import Worker
@@ -52,6 +53,8 @@ class Crew(Protocol):
     """Address of the Dask dashboard; None without Dask."""
     overlaps: bool
     """True if stages run concurrently, False if one thread runs them in turn."""
+    sizes: Sizes
+    """Sizes with which `open` opens the workers."""
 
     def open(self, kept: Sequence[Manifest]) -> None:
         """Open the last of these commits on all workers, or an empty table if there is none. Closes any open commit

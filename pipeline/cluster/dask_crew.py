@@ -32,7 +32,7 @@ from pipeline.cluster.run_plugin import (
 from pipeline.cluster.waits import LOOK_SECONDS
 from pipeline.cluster.watch import Watch
 from pipeline.commits.manifest import Commits, Manifest
-from pipeline.data.identity import Identity, as_json
+from pipeline.data.identity import Begun, as_json
 from pipeline.preflight.setup import Setup
 from pipeline.records import U64, Array, Block, Rank, Refusal, StageResult
 from pipeline.schedule import BlockSchedule
@@ -47,13 +47,13 @@ TABLE = Path("table.zarr")
 class DaskCrew:
     overlaps = True
 
-    def __init__(self, pool: WorkerPool, setup: Setup, folder: Folder, commits: Commits, identity: Identity) -> None:
-        """`identity`: identity of the data that every worker must read."""
-        self._data = json.dumps(as_json(identity))
+    def __init__(self, pool: WorkerPool, setup: Setup, folder: Folder, commits: Commits, begun: Begun) -> None:
+        """`begun`: the data that every worker must read."""
+        self._data, self._sides = json.dumps(as_json(begun.splits)), begun.sides
         self._pool, self._setup, self._spec = pool, setup, pool.spec
         self._workflow = workflow = setup.workflow
         self._run_dir, self._commits, self._speed = folder.path.absolute(), commits, folder.measured
-        self.world = pool.world
+        self.world, self.sizes = pool.world, setup.fit.sizes
         self._link()
         self._watch = Watch(pool, workflow.workers.silent_seconds)
         self.machines: list[WorkerInfo] = []
@@ -78,7 +78,7 @@ class DaskCrew:
         folders = [str(shard_folder(TABLE, shard, num_shards)) for shard in range(num_shards)]
         self.machines = self._each(worker_info, self._run_dir, folders, self._workflow.device)
         # Not checked when resuming from a commit: its chunks count towards the cap, but are not free space.
-        minimum = 0 if kept else min_disk_bytes(self._setup.fit.sizes, -(-num_shards // self.world))
+        minimum = 0 if kept else min_disk_bytes(self.sizes, -(-num_shards // self.world))
         check_machines(self.machines, self._workflow.device, self._setup.storage, minimum)
         owned, owner_of_shard = self._deal(num_shards, bool(kept))
         hosts, folder = tuple(machine.host for machine in self.machines), self._pool.folder
@@ -93,6 +93,7 @@ class DaskCrew:
                 owner_of_shard=owner_of_shard,
                 workflow=self._workflow.model_dump_json(),
                 data=self._data,
+                sides=self._sides,
                 model=self._spec.model,
                 hosts=hosts,
                 store_port=port,
@@ -102,7 +103,7 @@ class DaskCrew:
             parts = tuple(manifest.part(mine) for manifest in kept)
             shards = Shards(num_shards, mine)
             config = WorkerConfig(
-                self._setup.fit.sizes, self._setup.row, self._setup.agenda.steps_of_epoch,
+                self.sizes, self._setup.row, self._setup.agenda.steps_of_epoch,
                 self._setup.agenda.largest_batch, self._run_dir, self._speed, parts, replicas[rank], shards,
                 scores=scoring is not None,
             )  # fmt: skip

@@ -37,6 +37,7 @@ class LocalCrew:
         self._device, self._executor = device, executor
         self._worker: Worker | None = None
         self.dashboard: str | None = None
+        self.sizes = setup.fit.sizes
         self.overlaps = executor is not None
         if executor not in (None, THREADS):
             # Imported here, since importing Dask takes half a second, and the other executors do not need it.
@@ -53,18 +54,18 @@ class LocalCrew:
         if self._worker:
             self.close()
             self._device.release_memory()
-        setup, fit = self._setup, self._setup.fit
+        setup = self._setup
         num_shards = kept[-1].num_shards if kept else setup.workflow.workers.num_shards(1)
         (dense,) = replicas_for(1, self._commits, kept)
         config = WorkerConfig(
-            fit.sizes, setup.row, setup.agenda.steps_of_epoch, setup.agenda.largest_batch, self._folder.path,
+            self.sizes, setup.row, setup.agenda.steps_of_epoch, setup.agenda.largest_batch, self._folder.path,
             self._folder.measured, tuple(kept), dense, Shards.all(num_shards),
             scores=setup.scoring is not None,
         )  # fmt: skip
         try:
             self._worker = Worker(setup.workflow, config, self._source, self._device, self._folder.files)
         except MemoryError as error:
-            raise DoesNotFit(no_room(error, fit.sizes, fit.look_ahead, self._device)) from error
+            raise DoesNotFit(no_room(error, self.sizes, setup.fit.look_ahead, self._device)) from error
 
     def each(self, method: Callable[Concatenate[Worker, P], T], *args: P.args, **named: P.kwargs) -> list[T]:
         return [self.first(method, *args, **named)]

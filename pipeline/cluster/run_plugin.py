@@ -10,7 +10,7 @@ import platform
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +26,7 @@ from pipeline.cluster.threads import stage_threads
 from pipeline.comm.collective import TwoLevels
 from pipeline.comm.group import Group, GroupSettings, Store
 from pipeline.data.identity import as_json, begun_in, differences
+from pipeline.data.side_files import FOLDER, SideFiles, keep_side_files
 from pipeline.data.source import Scoring, Source
 from pipeline.device.device import Device
 from pipeline.device.gpu import choose, identify
@@ -66,6 +67,8 @@ class JoinRequest:
     store_folder: str = ""
     """Folder of the store, which then needs no port; empty: the store is a server."""
     scoring: Scoring | None = None
+    sides: SideFiles = field(default_factory=SideFiles)
+    """The files that features read, with the checksum of each."""
 
 
 class RunPlugin(WorkerPlugin):
@@ -122,7 +125,9 @@ class RunPlugin(WorkerPlugin):
             raise LostTouch(f"worker {rank.number} could not connect to the others: {error}") from error
         membership = Membership(rank, join_request.owner_of_shard, group, key_group, levels, on_gpus)
         threads, metrics = share_of(workflow.schedule.threads), workflow.metrics
-        begun = begun_in(json.loads(join_request.data))
+        sides = replace(join_request.sides, folder=(folder := config.run_dir / FOLDER))
+        keep_side_files(workflow.data, sides.newest, folder, Files())
+        begun = replace(begun_in(json.loads(join_request.data)), sides=sides)
         source = Source(workflow.data, workflow.seed, threads, metrics, join_request.scoring, begun=begun)
         self._source = source
         if said := differences(json.loads(join_request.data), as_json(source.identity)):

@@ -136,6 +136,14 @@ class Manifest:
         names = {str(shard_folder(Path(), s, self.num_shards) / "zarr.json"): s for s in range(self.num_shards)}
         return {names[name] for name in names.keys() & self.metadata.keys()}
 
+    @property
+    def keys_of_shards(self) -> tuple[int, ...]:
+        """Number of keys of each shard."""
+        keys = [0] * self.num_shards
+        for chunk in self.chunks:
+            keys[chunk.number % self.num_shards] += self.chunk_rows - chunk.stale
+        return tuple(keys)
+
     def part(self, owned: Iterable[int]) -> Manifest:
         """Return the part of the commit for the owned shards."""
         mine = set(owned)

@@ -60,6 +60,8 @@ class RunState(Strict):
     """Digest of the files of the model class (see `pipeline.own_code.code`)."""
     side_files: dict[str, Digest]
     """Checksum of each file that features read, by the name that the workflow uses for it."""
+    side_files_by_span: list[tuple[Count, dict[str, Digest]]] | None = None
+    """Checksums by the first span that was trained with them; None if they have never changed."""
     epochs: list[EpochMetrics]
     trained: Count
     seconds: Amount

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from pipeline.data.agenda import Position
+from pipeline.data.side_files import SideFiles
 from pipeline.errors import shortened
 from pipeline.files import stores
 from pipeline.files.find import DataFile
@@ -131,6 +132,10 @@ class Begun:
     """Files, folders or patterns, whose files are appended to the training split if it has spans."""
     at: Position | None = None
     """Position of the run, if its training data has spans."""
+    keys_of_shards: tuple[int, ...] = ()
+    """Number of keys of each shard in the last commit."""
+    sides: SideFiles = field(default_factory=SideFiles)
+    """The files that features read."""
 
     def files(self, split: str) -> list[tuple[str, int | None]]:
         """Names of the split's files, in order, and their versions (see `FileIdentity`)."""

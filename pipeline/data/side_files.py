@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+from pipeline.features.side_files import side_file
 from pipeline.files.find import place_of
 from pipeline.files.stores import open_to_read
 from pipeline.storage.files import Files, checksum
@@ -12,25 +17,97 @@ from pipeline.workflow import Data
 
 FOLDER = "features"
 """Folder in a run directory for the copies, each named by its checksum."""
-
-
-def names_of(data: Data) -> list[str]:
-    """Names of the files that the features read, as given in the features."""
-    return list(dict.fromkeys(f.side_file for f in data.features if f.side_file is not None))
+BY_SPAN = "side_files_by_span"
+"""Entry of a commit's state: see `SideFiles.by_span`."""
 
 
 def side_digests(data: Data) -> dict[str, str]:
-    """Checksum of each file. Raises ValueError if one cannot be read."""
-    return {name: checksum(_content(data, name)) for name in names_of(data)}
+    """Checksum of each file, by the name that features use. Raises ValueError if one cannot be read."""
+    names = dict.fromkeys(f.side_file for f in data.features if f.side_file is not None)
+    return {name: checksum(_content(data, name)) for name in names}
 
 
-def keep_side_files(data: Data, folder: Path, files: Files) -> None:
-    """Copy the files to a folder, unless it already contains them."""
-    for name in names_of(data):
-        content = _content(data, name)
+@dataclass(frozen=True, slots=True)
+class SideFiles:
+    """The files that features read, by checksum. A span uses those that were newest when it began to be trained."""
+
+    folder: Path | None = None
+    """The run's folder of copies; None: there are none."""
+    newest: Mapping[str, str] = field(default_factory=dict)
+    """Checksum of each file; empty: not yet known, so that files are read where the features name them."""
+    before: tuple[tuple[int, dict[str, str]], ...] = ()
+    """Checksums of the spans that have begun, each with the number of the first span that used these."""
+    begun: int = 0
+    """Number of spans that have begun to be trained."""
+    within: bool = False
+    """True if the last of these is not finished."""
+
+    def by_span(self, newest: Mapping[str, str]) -> list[tuple[int, dict[str, str]]]:
+        """Checksums of all spans, as `before`, if later spans use the newest."""
+        same = bool(self.before) and self.before[-1][1] == newest
+        return [*self.before] if same else [*self.before, (self.begun, dict(newest))]
+
+    def former(self, newest: Mapping[str, str]) -> tuple[int | None, Mapping[str, str]]:
+        """The span in training and its checksums, if these are not the newest; else None and none."""
+        former = self.before[-1][1] if self.within and self.before else newest
+        return (None, {}) if former == newest else (self.begun - 1, former)
+
+
+def sides_in(state: Mapping[str, Any], num_rows: Sequence[int], folder: Path) -> SideFiles:
+    """Side files of a run that goes on from a commit with this state. `num_rows`: rows of each span; `folder`: see
+    `SideFiles`."""
+    begun, left, epochs = 0, state["trained"], state["workflow"]["schedule"]["epochs"]
+    while begun < len(num_rows) and left > 0:
+        left -= num_rows[begun] * epochs
+        begun += 1
+    by_span = state.get(BY_SPAN) or [(0, state["side_files"])]
+    before = tuple((first, digests) for first, digests in by_span if first < begun)
+    return SideFiles(folder, {}, before, begun, within=left < 0)
+
+
+def keep_side_files(data: Data, digests: Mapping[str, str], folder: Path, files: Files) -> None:
+    """Copy the files to a folder, unless it already contains them. Raises ValueError if one has changed."""
+    for name, digest in digests.items():
+        if (path := folder / copy_name(digest)).exists():
+            continue
+        if checksum(content := _content(data, name)) != digest:
+            raise ValueError(f"{place_of(name, data.root)} changed while the run began; start it again")
         files.make_folder(folder)
-        if not (path := folder / copy_name(checksum(content))).exists():
+        # Another worker of this machine may be writing the same copy.
+        with suppress(FileNotFoundError):
             files.replace(path, [content])
+
+
+def check_changes(data: Data, sides: SideFiles, now: Mapping[str, str]) -> Iterator[str]:
+    """Compare files that have changed since the last span began with the run's copies of that time. Yields a remark for
+    the user on each. Raises ValueError if a type has changed, or a value of a known key whose feature refuses that."""
+    if sides.folder is None or not sides.before:
+        return
+    before = sides.before[-1][1]
+    for n, feature in enumerate(data.features):
+        name = feature.side_file
+        if name is None or before.get(name, now[name]) == now[name]:
+            continue
+        copy, place = sides.folder / copy_name(before[name]), place_of(name, data.root)
+        kind = import_module(f"pipeline.features.{feature.kind}")
+        changed = kind.changed_keys(feature, side_file(str(copy)), side_file(place))
+        said = (
+            f"data.features[{n}] ({feature.kind}): {place} has changed, {len(changed):,} known keys have other values"
+        )
+        if len(changed) and feature.changes == "refuse":
+            raise ValueError(
+                f"{said}, the first {changed[0].as_py()!r}, and its changes is 'refuse'; restore these values, or "
+                "set it to 'take'"
+            )
+        yield f"{said}; spans that have not begun use it from here on"
+
+
+def remove_copies(folder: Path, states: Iterable[Mapping[str, Any]], files: Files) -> None:
+    """Delete the copies that no commit with one of these states needs. A span in training may use the last but one."""
+    needed = [of for state in states for of in (state["side_files"], *dict(state.get(BY_SPAN, [])[-2:]).values())]
+    kept = {copy_name(digest) for digests in needed for digest in digests.values()}
+    for path in [path for path in folder.glob(copy_name("*")) if path.name not in kept]:
+        files.remove(path)
 
 
 def copy_name(digest: str) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pipeline.data.batches import BatchWriter, widths_of
 from pipeline.data.buffer import ReadBuffer
-from pipeline.data.files import SchemaCheck, columns_of
+from pipeline.data.files import SchemaCheck, columns_of, derived_of
 from pipeline.data.groups import GroupReader, RowGroup
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity
 from pipeline.data.order import PassOrder
 from pipeline.data.outside import BadValues, Outside
+from pipeline.data.side_files import SideFiles, side_digests, with_copies
 from pipeline.data.split_files import check_signs, files_of_splits, list_split
 from pipeline.data.window import Window
 from pipeline.files.description import Description
@@ -68,8 +69,14 @@ class Source:
         """
         self._threads = Threads(num_threads, "read")
         begun = begun or NOTHING_BEGUN
+        self.sides, named = begun.sides, data
+        data = with_copies(data, self.sides.newest, self.sides.folder) if self.sides.folder else data
         canonical = all(file.canonical for file in scoring.files) if scoring else begun.canonical
         described = Description(*(split.described for split in begun.splits.values()), canonical=canonical)
+        # Refuses features whose files cannot be read; the files are read after their checksums are taken.
+        derived_of(data, described)
+        self.side_files = {} if scoring else self.sides.newest or side_digests(data)
+        """Checksum of each file that features read."""
         columns = [c for c in columns_of(data, metrics.group, described) if c.has_rows or not keys_only]
         read = [c for c in columns if not (scoring and c.setting == "data.labels")]
         check = SchemaCheck(read, scoring.kinds if scoring else None, described)
@@ -111,6 +118,25 @@ class Source:
         self._in_order = False
         """True if the window is already shuffled."""
         self._writer = BatchWriter(self._widths)
+        self._span, of_span = self.sides.former(self.side_files)
+        former = SideFiles(self.sides.folder, of_span)
+        self._make_former = lambda: Source(
+            named, seed, num_threads, metrics, keys_only=keys_only, begun=replace(self.as_begun, sides=former)
+        )
+        self._former: Source | None = None
+
+    @property
+    def as_begun(self) -> Begun:
+        """The data of this source, for other readers of the same run."""
+        return Begun(self.identity, sides=replace(self.sides, newest=self.side_files))
+
+    def _former_of(self, block: Block) -> Source | None:
+        """Source with former side files, if the block's span began with these; None: this one."""
+        is_former = self._span is not None and (block.split, block.span) == ("train", self._span)
+        if self._former and not is_former:
+            self._former.close()
+        self._former = (self._former or self._make_former()) if is_former else None
+        return self._former
 
     @property
     def calendar(self) -> Calendar | None:
@@ -124,6 +150,8 @@ class Source:
         Raises BufferTooSmall if they do not fit, and ValueError, with file, row group and column, if the data is
         invalid or damaged.
         """
+        if (former := self._former_of(block)) is not None:
+            return former.read(block, buffer, rank)
         examples = buffer.begin(rank.part_of(block), self._widths)
         examples.batch_starts[0], leg = 0, Leg.of(block)
         for batch in range(block.num_batches):
@@ -140,6 +168,9 @@ class Source:
     def places(self, block: Block) -> Iterator[tuple[Window, I64]]:
         """Windows with examples of the block, decoded but not shuffled, and the indices [N] of its examples in each,
         ascending: for readers that do not depend on the order of examples. A window is valid until the next one."""
+        if (former := self._former_of(block)) is not None:
+            yield from former.places(block)
+            return
         leg = Leg.of(block)
         for _, number, begin, end in self._pieces(block, 0, block.num_examples):
             self._decode(leg, number)
@@ -170,6 +201,8 @@ class Source:
         return window + lists + kept
 
     def close(self) -> None:
+        if self._former:
+            self._former.close()
         self._threads.close()
         self._reader.close()
 

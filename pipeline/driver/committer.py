@@ -35,6 +35,8 @@ class Committer:
         self._commits = commits
         self.newest = kept[-1] if kept else None
         """Commit from which a resumed run would start; None if there is none."""
+        self.opened = self.newest
+        """Commit that was opened or taken last."""
         self.began = 0.0
         """Start time of the last commit of this session, from `time.perf_counter`."""
         self.totals = totals
@@ -87,7 +89,7 @@ class Committer:
         written = FORMAT if of_run["position"].get("span") is None else WITH_SPANS
         manifest = replace(joined, name=name, dense=dense, state=of_run, format=written)
         self._commits.publish(manifest)
-        self.newest = manifest
+        self.newest = self.opened = manifest
         kept = self._commits.kept(give_up)
         given_up = [m.number for m in self._commits.kept_spans() if m not in kept]
         self._commits.prune(kept)
@@ -104,3 +106,4 @@ class Committer:
             self._crew.open([manifest])
         except ValueError as error:
             raise PipelineError(str(error)) from error
+        self.opened = manifest

@@ -13,6 +13,7 @@ from pipeline.arguments import REPORT
 from pipeline.cluster.crew import Crew, WorkerLost
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.agenda import START, Agenda, Position
+from pipeline.data.side_files import BY_SPAN, FOLDER, remove_copies
 from pipeline.data.source import Source
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.committer import Committer
@@ -64,7 +65,11 @@ class Driver:
         self.agenda, workflow = setup.agenda, setup.workflow
         self.best, self.progress = BestEpoch(workflow), progress or Progress(self.agenda.total_examples)
         self.commits = Commits(folder.path, folder.files, workflow.commit.keep, workflow.storage.keep_spans)
-        self._description = description(workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch)
+        self._description = description(
+            workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch, source.side_files
+        )
+        by_span = source.sides.by_span(source.side_files)
+        self._of_spans = {BY_SPAN: by_span} if len(by_span) > 1 else {}
         self._read_commits = partial(read_commits, self.commits, source.identity, self._description, setup)
         self._recovery = Recovery()
         self._opened = ExitStack()
@@ -144,7 +149,9 @@ class Driver:
         CapTooSmall, and WorkerLost if workers were lost too often without a commit in between."""
         while True:
             try:
-                stopped = self.train()
+                while (stopped := self.train()) and self.runner.must_reopen:
+                    self._reopen()
+                    self.begin()
                 result = self._finish(stopped) if stopped or self._is_over else None
                 if stopped:
                     raise too_small(self, f"stopped before {name_of(stopped.block)}", stopped)
@@ -153,6 +160,11 @@ class Driver:
                 self._recover(lost, self.runner.say)
                 self.begin()
 
+    def _reopen(self) -> None:
+        """Open the last commit on all workers again."""
+        kept, history, self.warnings = self._read_commits()
+        self._begin_at(kept, history)
+
     def _recover(self, lost: WorkerLost, say: Callable[[str], None]) -> None:
         before = links(self.crew, self.folder.path)
 
@@ -160,8 +172,7 @@ class Driver:
             self.crew.restart()
             for line in [one for one in links(self.crew, self.folder.path) if one not in before]:
                 say(line)
-            kept, history, self.warnings = self._read_commits()
-            self._begin_at(kept, history)
+            self._reopen()
 
         self._recovery.recover(lost, self.committer.position, restart, say)
 
@@ -182,7 +193,7 @@ class Driver:
         if begin is None and not self._is_over and self.agenda.end.span is not None:
             self.commit(DueCommit(None))  # The new spans need no training yet: record their files.
         stopped: Refusal | None = None
-        for stretch in stretches(self.agenda, begin, pace, every_blocks, self.runner.reduce, self.commit):
+        for stretch in stretches(self.agenda, begin, pace, every_blocks, self.runner.make_room, self.commit):
             if self.pauses.signal or self.best.stops(self.history):
                 return None
             check_guard(stretch.blocks[0], self.history.epochs, self.setup.workflow.metrics.guard)
@@ -222,8 +233,10 @@ class Driver:
         if self.committer.position != self.agenda.end:
             self.runner.say(self.best.why_early(self.history))
             self.runner.observers.notify(Observer.on_early_end, self.agenda.num_examples.get("test", 0))
-        if refusal := self.runner.test(epoch):
-            raise too_small(self, f"the test of epoch {epoch + 1} was refused", refusal)
+        while refusal := self.runner.test(epoch):
+            if not self.runner.must_reopen or self.committer.opened is None:
+                raise too_small(self, f"the test of epoch {epoch + 1} was refused", refusal)
+            self.crew.open([self.committer.opened])
 
     def commit(self, due: DueCommit) -> bool:
         """Take a commit; the pipeline must be drained. Returns True if one before a span was given up."""
@@ -232,11 +245,14 @@ class Driver:
         name = "best" if keeps_best and self.best.is_last(self.history) else None
         given_up = self.committer.commit(
             lambda: {**self._description, **self.history.state(), **position_state(self.agenda, at)}
-            | {"speed": {**asdict(self.folder.measured), "direct": workflow.storage.direct}},
+            | self._of_spans | {"speed": {**asdict(self.folder.measured), "direct": workflow.storage.direct}},
             name=name, at_least=due.at_least, give_up=due.give_up,
         )  # fmt: skip
         for number in given_up:
             self.runner.say(f"storage.disk is almost full: commit {number}, kept for --rewind, is deleted")
+        if self._source.side_files:
+            states = [manifest.state for manifest in self.commits.all()]
+            remove_copies(self.folder.path / FOLDER, states, self.folder.files)
         if facts := newest_facts(self.committer, self.commits):
             self.runner.observers.notify(Observer.on_commit, facts)
         if keeps_best and (remark := self.best.undefined(self.history)):
@@ -299,7 +315,7 @@ def name_of(block: Block) -> str:
 def too_small(driver: Driver, what: str, refusal: Refusal) -> CapTooSmall:
     """Error for a refused block; names the cap that the block needs."""
     command = f"{SAME_COMMAND} with a larger storage.{CAPS[refusal.cap]}" if refusal.cap in CAPS else CORRECTED_COMMAND
-    text = f"{what}: {refusal.message}{cap_needed(refusal, driver.setup, driver.runner.pace.look_ahead)}"
+    text = f"{what}: {refusal.message}{cap_needed(refusal, driver.runner.setup, driver.runner.pace.look_ahead)}"
     return CapTooSmall(text, driver.what_is_kept(command))
 
 

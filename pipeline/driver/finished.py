@@ -31,12 +31,13 @@ def finished(session: Session) -> list[str]:
         return []
     # The devices of other processes are unknown until these start, and a difference only causes a warning.
     model = newest.state["environment"].get("device", "") if session.spec else session.device.model
-    now = description(workflow, checked.source.identity, model, checked.world, agenda.steps_of_epoch)
+    source = checked.source
+    now = description(workflow, source.identity, model, checked.world, agenda.steps_of_epoch, source.side_files)
     warnings = check_newest([newest], now, agenda, workflow)
     result = read_result(run_dir)
     if not result or result["stopped"] or not agrees(result, newest.state["epochs"], newest.state["trained"]):
         return []
-    if not is_tested(result, agenda.num_examples, checked.source.identity):
+    if not is_tested(result, agenda.num_examples, source.identity):
         return []
     if any(check_outputs(run_dir, newest)) or not (run_dir / WORKFLOW).is_file():
         return []

@@ -89,14 +89,14 @@ def due_commit(begin: Block | None, refused: Sequence[Refusal]) -> DueCommit:
 
 
 def stretches(
-    agenda: Agenda, begin: Block | None, pace: Pace, every_blocks: int | None, reduce: Callable[[Refusal], bool],
+    agenda: Agenda, begin: Block | None, pace: Pace, every_blocks: int | None, make_room: Callable[[Refusal], bool],
     commit: Callable[[DueCommit], bool],
 ) -> Iterator[Stretch]:  # fmt: skip
     """Yield stretches from block `begin` on. The caller must run each before requesting the next.
 
-    `reduce`: reduce the pace, unless it is at its minimum. `commit`: take a commit; True if it gave up an older one
-    and may give up another. The iterator ends after the last block, or if neither a smaller pace nor a commit resolved
-    a refusal, which is then in the last stretch.
+    `make_room`: raise a cap or reduce the pace, if possible. `commit`: take a commit; True if it gave up an older one
+    and may give up another. The iterator ends after the last block, or if none of these resolved a refusal, which is
+    then in the last stretch.
     """
     refused: list[Refusal] = []
     while begin:
@@ -104,7 +104,7 @@ def stretches(
         yield stretch
         refusal = stretch.refusal
         begin = refusal.block if refusal else stretch.following
-        if refusal and refusal.what == "window" and reduce(refusal):
+        if refusal and make_room(refusal):
             continue
         refused = [r for r in refused if begin and r.block.number == begin.number]
         if refusal:

@@ -82,7 +82,7 @@ def dask_crew(setup: Setup, source: Source, pool: WorkerPool) -> MakeCrew:
     """Factory of a crew with the workers of a pool."""
     from pipeline.cluster.dask_crew import DaskCrew
 
-    return lambda folder, commits: DaskCrew(pool, setup, folder, commits, source.identity)
+    return lambda folder, commits: DaskCrew(pool, setup, folder, commits, source.as_begun)
 
 
 def make_run_dir(run_dir: Path, fresh: bool) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pipeline.arguments import REPORT
@@ -20,7 +21,7 @@ from pipeline.commits.reading import hold
 from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
 from pipeline.data.identity import Begun, Identity, as_json, begun_in, differences
-from pipeline.data.side_files import side_digests
+from pipeline.data.side_files import FOLDER, sides_in
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.result import OUTPUTS
 from pipeline.machine.compiler import CACHE, compiler, compiler_version, processor
@@ -65,10 +66,11 @@ COMPILER_VARIABLES = ("TORCHINDUCTOR_", "TORCH_COMPILE_", "TORCHDYNAMO_", "TRITO
 
 
 def description(
-    workflow: Workflow, identity: Identity, device: str = "cpu", world: int = 1, steps_of_epoch: int = 0
-) -> dict[str, Any]:
+    workflow: Workflow, identity: Identity, device: str = "cpu", world: int = 1, steps_of_epoch: int = 0,
+    side_files: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:  # fmt: skip
     """Describe the run as JSON values, for its commits and for the comparison on resume. `device`: model of the device;
-    `world`: number of workers."""
+    `world`: number of workers; `side_files`: checksum of each file that features read."""
     compiled = compiled_by(device != "cpu") if workflow.model.compile else {}
     return {
         "workflow": json.loads(workflow.model_dump_json()),
@@ -76,7 +78,7 @@ def description(
         "steps_of_epoch": steps_of_epoch,
         "environment": environment() | {"device": device, "workers": str(world)} | compiled,
         "code": code_digest(workflow.model.kind),
-        "side_files": side_digests(workflow.data),
+        "side_files": dict(side_files),
     }
 
 
@@ -119,7 +121,7 @@ def check_same_run(
     refused += [
         f"data.features: {name} has another content than when the run began"
         for name in side
-        if name in side_were and side[name] != side_were[name]
+        if position.span is None and name in side_were and side[name] != side_were[name]
     ]
     steps_were, steps = before["steps_of_epoch"], now["steps_of_epoch"]
     if train := other.pop("train", None):
@@ -201,12 +203,13 @@ def _plain(
         else c
         for c in workflow["data"]["categories"]
     ]
+    features = [{name: of for name, of in f.items() if name != "changes"} for f in workflow["data"]["features"]]
     model = dict(workflow["model"])
     if kind and model["kind"] == present["model"]["kind"]:
         parameters = inspect.signature(kind).parameters.values()
         defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         model["args"] = json.loads(json.dumps(defaults | model["args"], default=repr))
-    return {**workflow, "data": workflow["data"] | {"categories": categories}, "model": model}
+    return {**workflow, "data": workflow["data"] | {"categories": categories, "features": features}, "model": model}
 
 
 def _is_in(path: str, prefixes: tuple[str, ...]) -> bool:
@@ -247,7 +250,11 @@ def begun_of(run_dir: Path) -> Begun:
     later, when commits are opened."""
     with suppress(Damaged, ValueError, OSError, LookupError, TypeError), hold(run_dir, "last") as held:
         position = Position(**held.manifest.state["position"])
-        return replace(begun_in(held.manifest.state["data"]), at=position if position.span is not None else None)
+        keys, state, at = held.manifest.keys_of_shards, held.manifest.state, position
+        begun = replace(begun_in(state["data"]), keys_of_shards=keys)
+        if at.span is None or not (calendar := begun.splits["train"].calendar):
+            return begun
+        return replace(begun, at=at, sides=sides_in(state, calendar.num_rows, run_dir / FOLDER))
     return Begun()
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pipeline.cluster.crew import Crew
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.coming import ComingBlocks
-from pipeline.driver.loop import Pace, Stretch, reduce_pace
+from pipeline.driver.growth import room_for
+from pipeline.driver.loop import Pace, Stretch
 from pipeline.driver.observers import Observers
 from pipeline.driver.pauses import Pauses
 from pipeline.machine.signals import discard_output
@@ -22,17 +23,24 @@ class StretchRunner:
     def __init__(self, setup: Setup, crew: Crew, observers: Observers, pauses: Pauses, history: History) -> None:
         self.observers, self.history = observers, history
         self.pace = Pace(setup.fit.look_ahead, setup.fit.block_batches)
-        self._setup, self._crew, self._pauses = setup, crew, pauses
+        self.setup, self._crew, self._pauses = setup, crew, pauses
+        """The setup with the caps that the workers now have."""
+        self.must_reopen = False
+        """True if the workers must be opened again, with larger slabs, before the block that was refused last."""
         self._best, self._coming = BestEpoch(setup.workflow), ComingBlocks(setup)
 
     def say(self, text: str) -> None:
         self.observers.notify(Observer.on_line, text)
 
-    def reduce(self, refusal: Refusal) -> bool:
-        """Reduce the pace. Returns False if it is already at its minimum."""
-        if remark := reduce_pace(self.pace, refusal, self._setup):
-            self.say(remark)
-        return remark is not None
+    def make_room(self, refusal: Refusal) -> bool:
+        """Raise a cap or reduce the pace, as `room_for` does. Returns False if neither is possible, or if the workers
+        must be opened again."""
+        found = room_for(refusal, self.setup, self.pace, self._crew)
+        self.must_reopen = found is not None and found.must_reopen
+        if found:
+            self.setup = found.setup
+            self.say(found.remark)
+        return found is not None and not self.must_reopen
 
     def stretch(self, stretch: Stretch) -> None:
         """Run a training stretch."""
@@ -53,15 +61,15 @@ class StretchRunner:
         return refusal
 
     def test(self, epoch: int) -> Refusal | None:
-        """Score the test split with the open weights, which are those of `epoch`. Returns the refusal that a smaller
-        pace did not resolve, if any."""
-        blocks = self._setup.agenda.test(epoch, self.pace.block_batches)
+        """Score the test split with the open weights, which are those of `epoch`. Returns the refusal that
+        `make_room` did not resolve, if any."""
+        blocks = self.setup.agenda.test(epoch, self.pace.block_batches)
         while blocks and not self._pauses.signal:
             refusal = self.run(blocks)
-            if refusal and refusal.what != "pause" and not (refusal.what == "window" and self.reduce(refusal)):
+            if refusal and refusal.what != "pause" and not self.make_room(refusal):
                 return refusal
             first = refusal.block.first_batch if refusal else 0
-            blocks = self._setup.agenda.test(epoch, self.pace.block_batches, first) if refusal else []
+            blocks = self.setup.agenda.test(epoch, self.pace.block_batches, first) if refusal else []
         return None
 
     def watch(self, done: StageResult) -> None:

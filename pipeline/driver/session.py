@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.cluster.address import ANY_PORT, free_address
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.data.identity import Begun
-from pipeline.data.side_files import FOLDER, keep_side_files
+from pipeline.data.side_files import FOLDER, check_changes, keep_side_files, side_digests
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
 from pipeline.driver.extend import extended
@@ -77,6 +77,8 @@ def plan_session(
         )
     begun = extended(workflow, Begun() if fresh else begun_of(run_dir), extend, known_ok, say)
     checked = check(workflow, device, say, world, scheduler is None, run_dir, begun)
+    for remark in check_changes(workflow.data, checked.source.sides, checked.source.side_files):
+        say(remark)
     if workflow.init_from and not (begun and begun.splits):
         from pipeline.warm_start.first_commit import rows_to_take
 
@@ -103,8 +105,14 @@ def open_session(session: Session, fresh: bool) -> Iterator[Driver]:
             pool = stack.enter_context(open_pool(spec))
         stack.enter_context(RunLock(session.run_dir))
         make_run_dir(session.run_dir, fresh)
-        keep_side_files(session.checked.workflow.data, session.run_dir / FOLDER, Files())
-        arguments = setup, session.checked.source, session.run_dir
+        source, data, folder = session.checked.source, session.checked.workflow.data, session.run_dir / FOLDER
+        if changed := [name for name, digest in side_digests(data).items() if source.side_files[name] != digest]:
+            raise ValueError(
+                f"{changed[0]}, which data.features names, was changed while the run began; start it again"
+            )
+        keep_side_files(data, source.side_files, folder, Files())
+        source.sides = replace(source.sides, folder=folder)
+        arguments = setup, source, session.run_dir
         if spec:
             pool = pool or stack.enter_context(open_pool(spec))
             yield stack.enter_context(open_crew(*arguments, pool))

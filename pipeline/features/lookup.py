@@ -28,8 +28,31 @@ def types(lookup: Lookup, found: Sequence[pa.DataType], side: SideFile) -> list[
 
 
 def compute(lookup: Lookup, given: Sequence[pa.Array], side: SideFile) -> list[pa.Array]:
-    keys_M, attributes, _ = _side_table(side, lookup.key, tuple(lookup.take))
     keys_N = hashes_of(given[0], SPACE, f"column {lookup.column!r}")
+    return _attributes(lookup, keys_N, side)
+
+
+def changed_keys(lookup: Lookup, before: SideFile, now: SideFile) -> pa.Array:
+    """Keys of the file `before` that have other values in `now`, or are gone from it. Raises ValueError if a type has
+    changed."""
+    (_, were, kind), (_, are, kind_now) = (_side_table(side, lookup.key, tuple(lookup.take)) for side in (before, now))
+    types = [(kind, kind_now), *((were[name].type, are[name].type) for name in lookup.take)]
+    for name, (was, found) in zip((lookup.key, *lookup.take), types, strict=True):
+        if was != found:
+            raise ValueError(f"{now}: column {name!r} has type {found}, and had {was}; write it as before")
+    keys = read_columns(before, (lookup.key,)).column(0).combine_chunks()
+    keys = whole(keys, f"{before}") if kind_of(keys.type) == "numbers" else keys
+    keys_N = hashes_of(keys, SPACE)
+    differs_N = np.zeros(len(keys_N), np.bool_)
+    for old, new in zip(_attributes(lookup, keys_N, before), _attributes(lookup, keys_N, now), strict=True):
+        codes = pa.chunked_array([old, new]).dictionary_encode("encode").combine_chunks().indices.to_numpy()
+        differs_N |= codes[: len(keys_N)] != codes[len(keys_N) :]
+    return keys.filter(pa.array(differs_N))
+
+
+def _attributes(lookup: Lookup, keys_N: U64, side: SideFile) -> list[pa.Array]:
+    """Values of the taken columns for each hash of a key."""
+    keys_M, attributes, _ = _side_table(side, lookup.key, tuple(lookup.take))
     at_N = np.searchsorted(keys_M, keys_N).clip(max=max(0, len(keys_M) - 1))
     is_found_N = keys_M[at_N] == keys_N if len(keys_M) else np.zeros(len(keys_N), np.bool_)
     places_N = pa.array(at_N, mask=~is_found_N)

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.features.hashes import hashes_of
 from pipeline.features.settings import Rare
@@ -47,6 +48,19 @@ class RareKeys:
                 f"{what}: its values are {kind}, but its file of counts has {self._kind}; count them again"
             )
         replace_keys(keys_N, self._table_E, not self._is_of_kept, self.shared)
+
+
+def changed_keys(rare: Rare, before: SideFile, now: SideFile) -> pa.Array:
+    """Values counted in the file `before` that are rare in one of the files and not in the other. Raises ValueError if
+    the type of the values has changed."""
+    counts, counts_now = (read_columns(side, (VALUE, COUNT)) for side in (before, now))
+    values, values_now = (table.column(VALUE).combine_chunks() for table in (counts, counts_now))
+    if NOTHING not in (was := kind_of(values.type), found := kind_of(values_now.type)) and was != found:
+        raise ValueError(f"{now}: its values are {found}, and were {was}; count them as before")
+    at = pc.index_in(values, values_now.cast(values.type))
+    own = pc.greater_equal(counts.column(COUNT), rare.at_least)
+    own_now = pc.fill_null(pc.greater_equal(counts_now.column(COUNT), rare.at_least).take(at), not rare.unseen)
+    return values.filter(pc.not_equal(own, own_now))
 
 
 def _counted_columns(counts: pa.Table) -> list[str]:

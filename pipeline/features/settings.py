@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from pipeline.errors import did_you_mean
 from pipeline.settings import OR_LIST, Strict, Tuple, tagged
@@ -82,6 +82,19 @@ class SeveralColumns(Feature):
     @property
     def makes(self) -> tuple[str, ...]:
         return tuple(self.take.values())
+
+
+class WithFile(Feature):
+    """A feature that reads a side file, which may change between two spans of a run."""
+
+    changes: Literal["take", "refuse"] = "take"
+    """Whether a new file may have other values for known keys: "take" uses them from the next span on. New keys are
+    always taken."""
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        dumped: dict[str, Any] = dump(self)
+        return {name: value for name, value in dumped.items() if (name, value) != ("changes", "take")}
 
 
 class Bucket(OneColumn):
@@ -170,7 +183,7 @@ class Cross(Feature):
         return (self.name,)
 
 
-class Lookup(SeveralColumns):
+class Lookup(WithFile, SeveralColumns):
     """Columns of a Parquet file, joined by key: from the row whose `key` equals the value of `column`. Null, and values
     that the file does not contain, give null. The file is held in memory, and each key must occur in it once."""
 
@@ -184,7 +197,7 @@ class Lookup(SeveralColumns):
     """Columns of the file, each with the name of the column to make from it."""
 
 
-class Rare(Feature):
+class Rare(WithFile):
     """Values of a category, or of its lists, that occur fewer than `at_least` times in the training data share one key
     per table. A file of counts, made by `pipeline prepare statistics`, says which values these are."""
 

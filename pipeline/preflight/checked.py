@@ -23,6 +23,15 @@ LATER: Any = None
 """Value of a field until its pass has run."""
 
 
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """RAM of a worker's process from which omitted caps were chosen, in bytes."""
+
+    limit: int
+    planned: int
+    """What all caps, given and chosen, and the rest of the process take."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
     """A run as requested, followed by the results of each pass (see `setup`)."""
@@ -49,13 +58,15 @@ class Checked:
     dense: DenseFacts = LATER
     source: Source = LATER
     agenda: Agenda = LATER
+    budget: Budget | None = None
+    """None: no cap was chosen."""
     pace: tuple[int, int] | None = None
     """Maximum look-ahead and batches per block that were chosen with the caps; None: the workflow's."""
     fit: Fit = LATER
     rows_before: int = 0
     """Maximum number of initial rows (`Workflow.init_from`)."""
     keys_before: int = 0
-    """Number of keys in a worker's map from the start: those of the commit being scored."""
+    """Number of keys in a worker's map from the start: those of the commit that is scored or resumed."""
 
     def first_blocks(self, num_blocks: int | None, block_batches: int) -> Iterator[Block]:
         """The first blocks to be trained or scored; None: all of them. For a run with spans, these start at its current

@@ -21,7 +21,7 @@ from pathlib import Path
 from pipeline.machine import limits
 from pipeline.machine.memory import resident_bytes
 from pipeline.messages.sizes import format_size_down, format_size_up
-from pipeline.preflight.checked import Checked
+from pipeline.preflight.checked import Budget, Checked
 from pipeline.preflight.first_window import first_window
 from pipeline.preflight.guesses import DEDUP_BYTES, PLANNED_BYTES, guessed_keys, other_buffers
 from pipeline.preflight.sizes import MARK_BYTES, SLACK, DoesNotFit, FirstWindow, gpu_bytes
@@ -94,7 +94,7 @@ def choose_caps(c: Checked) -> Checked:
             f"{'' if c.world == 1 else ' a worker'}, for about {needs.guess(batches):,} keys; blocks of {batches} "
             f"{'batch' if batches == 1 else 'batches'}, look-ahead {ahead}"
         )
-    return replace(c, storage=caps, pace=(ahead, batches))
+    return replace(c, storage=caps, budget=Budget(needs.budget, of.planned(caps)), pace=(ahead, batches))
 
 
 def _names(c: Checked, names: Sequence[str] = CAP_NAMES) -> str:
@@ -179,8 +179,8 @@ class _Shares:
 
     @property
     def map_bytes(self) -> int:
-        """Bytes for the key map. The guessed keys take precedence over spare rows, since a run ends when the map is
-        full, whereas rows can be on disk. For the margin of KEY_MARGIN, the map may take at most half of the rest."""
+        """Bytes for the key map. The guessed keys take precedence over spare rows, since a full map may end a
+        run, whereas rows can be on disk. For the margin of KEY_MARGIN, the map may take at most half of the rest."""
         if self.given.map is not None:
             return self.given.map
         left = self.needs.budget - self.process_bytes - self.read_bytes - self.in_ram
@@ -242,6 +242,11 @@ class _Shares:
             host += spare
         disk = self.needs.disk if self.given.disk is None else self.given.disk
         return caps_of(self.given, device=device, host=host, disk=disk, read=self.read_bytes, map=self.map_bytes)
+
+    def planned(self, caps: CapSizes) -> int:
+        """Bytes of RAM that the process takes with these caps."""
+        rows = caps.host + (0 if self.needs.c.device.on_gpu else caps.device)
+        return self.process_bytes + caps.read + caps.map + self._with_marks(rows)
 
     def too_small(self) -> str:
         """Error message for a budget that is too small for one batch."""

@@ -30,7 +30,7 @@ from pipeline.preflight.check_model import (
     check_model,
     fast_in_bfloat16,
 )
-from pipeline.preflight.checked import Checked
+from pipeline.preflight.checked import Budget, Checked
 from pipeline.preflight.chosen_caps import choose_caps
 from pipeline.preflight.first_window import rehearse
 from pipeline.preflight.guesses import most_evaluated
@@ -40,6 +40,7 @@ from pipeline.spans.calendar import Calendar
 from pipeline.spans.passes import span_passes
 from pipeline.storage.key_map import bytes_for
 from pipeline.storage.layout import RowLayout
+from pipeline.storage.shards import most_keys
 from pipeline.training.build import row_layout
 from pipeline.workflow import Data, Workflow
 
@@ -134,7 +135,7 @@ def check(
     wrong."""
     return after(CHECKS, Checked(
         workflow=workflow, device=device, say=say, world=world, here=here, run_dir=run_dir, storage=workflow.storage,
-        begun=begun,
+        begun=begun, keys_before=most_keys(begun.keys_of_shards, world) if begun else 0,
     ))  # fmt: skip
 
 
@@ -142,7 +143,7 @@ def divide_caps(c: Checked) -> Setup:
     """Choose the omitted caps, and divide all caps. Raises ValueError if a given cap, or the memory for the chosen
     ones, is too small."""
     c = after(SIZES, c)
-    return Setup(c.workflow, c.world, caps_of(c.storage), c.row, c.agenda, c.fit, c.scoring)
+    return Setup(c.workflow, c.world, caps_of(c.storage), c.row, c.agenda, c.fit, c.scoring, c.budget)
 
 
 def set_up(workflow: Workflow, device: Described, say: Say, world: int = 1, here: bool = True) -> tuple[Setup, Source]:
@@ -200,6 +201,8 @@ class Setup:
     fit: Fit
     scoring: Scoring | None = None
     """Input of a scoring; None: training on the splits of the workflow."""
+    budget: Budget | None = None
+    """None: no cap was chosen."""
 
 
 def remarks(data: Data, num_examples: Mapping[str, int]) -> Iterator[str]:

@@ -14,13 +14,14 @@ from pipeline.cluster.crew import Crew
 from pipeline.cluster.dask_crew import DaskCrew
 from pipeline.cluster.local_crew import THREADS, LocalCrew
 from pipeline.cluster.pool import WorkerPool
-from pipeline.commits.manifest import Commits, Manifest
+from pipeline.commits.manifest import Commits
 from pipeline.commits.reading import GivenUp
 from pipeline.data.files import columns_of
 from pipeline.data.outside import BadValues, Outside
 from pipeline.data.source import Scoring, Source
 from pipeline.device.gpu import choose
-from pipeline.driver.loop import Pace, cap_needed, reduce_pace
+from pipeline.driver.growth import room_for
+from pipeline.driver.loop import Pace, cap_needed
 from pipeline.driver.open import recruit
 from pipeline.driver.result import read_result
 from pipeline.errors import PipelineError
@@ -39,6 +40,7 @@ from pipeline.storage.files import Files, checksum
 from pipeline.storage.folder import Folder
 from pipeline.storage.lock import RunLock
 from pipeline.storage.reader import allow_many_files
+from pipeline.storage.shards import most_keys
 from pipeline.workflow import Task, Workflow
 
 
@@ -84,8 +86,11 @@ class Scorer:
                 refusal = self._crew.run(blocks, pace.look_ahead, lambda done: self._take(done, progress))
                 self._opened.held.check()
                 blocks = agenda.test(0, pace.block_batches, refusal.block.first_batch) if refusal else []
-                if refusal and refusal.what == "window" and (remark := reduce_pace(pace, refusal, self._setup)):
-                    progress.line(remark)
+                if refusal and (found := room_for(refusal, self._setup, pace, self._crew)):
+                    self._setup = found.setup
+                    progress.line(found.remark)
+                    if found.must_reopen:
+                        self._crew.open([self._opened.manifest])
                 elif refusal and refusal.what != "pause":
                     raise PipelineError(
                         f"scoring was refused: {refusal.message}{cap_needed(refusal, self._setup, pace.look_ahead)}"
@@ -141,7 +146,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
             _say(moved)
         left = files[next((at for at, file in enumerate(files) if not file.out.is_file()), len(files)) :]
         has_rows = any(file.num_rows for file in left)
-        keys = most_keys(opened.manifest, world)
+        keys = most_keys(opened.manifest.keys_of_shards, world)
         setup = set_up_scoring(workflow, device, _say, scoring, source, opened.step, keys, world) if has_rows else None
         record = record_of(opened, order, source)
         claim_output(out, record)
@@ -161,7 +166,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
             commits = Commits(run_dir, folder.files, 1)
             if spec:
                 pool = stack.enter_context(closing(WorkerPool(spec)))
-                crew: Crew = DaskCrew(pool, setup, folder, commits, source.identity)
+                crew: Crew = DaskCrew(pool, setup, folder, commits, source.as_begun)
             else:
                 crew = LocalCrew(setup, source, folder, commits, device, THREADS)
             stack.callback(crew.close)
@@ -174,12 +179,6 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
             return f"no metrics: {error}"
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def most_keys(manifest: Manifest, world: int) -> int:
-    """Maximum number of the commit's keys per worker, given the number of workers."""
-    keys = sorted(manifest.part([shard]).live_rows for shard in range(manifest.num_shards))
-    return sum(keys[-len(keys) // world :])
 
 
 def _say(line: str) -> None:

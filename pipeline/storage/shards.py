@@ -44,6 +44,12 @@ def shard_folder(path: Path, shard: int, num: int) -> Path:
     return path if num == 1 else path / f"{shard:0{len(str(num - 1))}}"
 
 
+def most_keys(keys_of_shards: Sequence[int], world: int) -> int:
+    """Maximum number of keys per worker, given the number of workers."""
+    keys = sorted(keys_of_shards)
+    return sum(keys[-len(keys) // world :])
+
+
 def deal_shards(
     num: int,
     workers: Sequence[str],

@@ -16,7 +16,6 @@ import numpy as np
 
 from pipeline.comm.group import Disconnected
 from pipeline.data.buffer import ReadBuffer
-from pipeline.data.identity import Begun
 from pipeline.data.source import Source
 from pipeline.errors import LostTouch, OutOfTurn, PipelineError
 from pipeline.machine.stopwatch import take_parts
@@ -62,8 +61,8 @@ class Foresight:
     """Reads the keys of coming blocks and adds them to the next uses in `places`."""
 
     def __init__(self, workflow: Workflow, source: Source, places: Places, owners: KeyOwners | None, rank: int) -> None:
-        storage, begun = workflow.storage, Begun(source.identity)
-        self._reader = KeyReader(workflow.data, workflow.seed, share_of(workflow.schedule.threads), begun)
+        storage, threads = workflow.storage, share_of(workflow.schedule.threads)
+        self._reader = KeyReader(workflow.data, workflow.seed, threads, source.as_begun)
         self._scanner = Scanner(self._unique_keys, storage.known_examples, storage.known)
         self._places, self._owners, self._rank = places, owners, rank
         self.coming: Sequence[Block] = ()
@@ -118,7 +117,7 @@ class StageRunner:
         """Names of the stages that are not idle on this worker."""
         self._host, self._log = TimedTier(tiers.host, "host copy"), TimedTier(tiers.log, "disk")
         self._new_rows = partial(write_first_rows, tiers.row, workflow.seed, workflow.model.init_std)
-        self._rings = RingLengths(0, 0, 0)
+        self._rings, self._buffer_bytes = RingLengths(0, 0, 0), 0
         self._flights: dict[int, Flight] = {}
         self.num_cut: int | None = 0 if source.layout.num_lists else None
         """Number of truncated sequences in the examples of all trained or scored blocks."""
@@ -131,9 +130,9 @@ class StageRunner:
         rings, sizes = rings or RingLengths.of(look_ahead), self.tiers.sizes
         self._blocks = {block.number: block for block in blocks}
         self._last, self._look_ahead = blocks[-1].number, look_ahead
-        if rings != self._rings:
+        buffer_bytes = sizes.read_buffer_bytes(rings.read)
+        if (rings, buffer_bytes) != (self._rings, self._buffer_bytes):
             self._flights.clear()
-            buffer_bytes = sizes.read_buffer_bytes(rings.read)
             self._read_ring: list[ReadBuffer] = []
             self._read_ring = [ReadBuffer(buffer_bytes, self.tiers.device.pinned) for _ in range(rings.read)]
             try:
@@ -142,7 +141,7 @@ class StageRunner:
                 raise PipelineError(no_room(error, sizes, look_ahead, self.tiers.device)) from error
         if self.foresight:
             self.foresight.begin(blocks)
-        self._rings = rings
+        self._rings, self._buffer_bytes = rings, buffer_bytes
         self._room = RingRows(sizes.staging_rows // rings.staging, sizes.outgoing_rows // rings.outgoing)
         self._flights = read_already(self._flights, self._blocks) if self._peers.keeps_reads else {}
         self._next = dict.fromkeys(STAGES, blocks[0].number)

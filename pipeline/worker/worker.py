@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipeline.commits.fingerprint import fingerprint, table_hash
 from pipeline.commits.flush import flush, part_of
@@ -12,6 +12,7 @@ from pipeline.commits.manifest import Manifest
 from pipeline.commits.reopen import clean
 from pipeline.data.source import Source
 from pipeline.device.device import Device
+from pipeline.machine.memory import resident_bytes
 from pipeline.records import U64, Array, Block, StageResult
 from pipeline.storage.files import Files
 from pipeline.training.dense_state import dense_bytes
@@ -91,6 +92,19 @@ class Worker:
 
     def drain(self) -> list[StageResult]:
         return self.stages.drain()
+
+    def raise_caps(self, map_bytes: int, read_ring_bytes: int) -> None:
+        """Let the key map and the read ring become larger. Nothing may be in flight."""
+        r = self.tiers
+        r.sizes = replace(r.sizes, map_bytes=map_bytes, read_ring_bytes=read_ring_bytes)
+        r.places.caps = replace(r.places.caps, map_bytes=map_bytes)
+        if not self._config.scores:
+            # The next commit may now write more rows.
+            self._hold_reserve()
+
+    def resident_bytes(self) -> int:
+        """Bytes of RAM that this worker's process uses."""
+        return resident_bytes()
 
     def pause(self, why: str | None) -> None:
         """Stop planning blocks. `why`: the reason; None: resume planning."""

@@ -293,7 +293,7 @@ def test_the_look_ahead_becomes_smaller_before_blocks_do(left, tmp_path):
     refusal = Refusal(last_of_a_split, "window", "too small")
     taken = []
     with driver.progress:
-        while driver.runner.reduce(refusal):
+        while driver.runner.make_room(refusal):
             taken.append((driver.runner.pace.look_ahead, driver.runner.pace.block_batches))
     driver.crew.worker.tiers.close()
     assert taken == [(1, 2), (0, 2)], "a block of one batch cannot be cut further"

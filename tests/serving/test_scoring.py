@@ -28,7 +28,8 @@ from pipeline.records import Refusal
 from pipeline.serving.commit import open_commit
 from pipeline.serving.score import main
 from pipeline.serving.scored_files import ColumnReader, ScoreWriter
-from pipeline.serving.scoring import Scorer, most_keys
+from pipeline.serving.scoring import Scorer
+from pipeline.storage.shards import most_keys
 from pipeline.workflow import Commit, Metrics, load
 
 NUM_TEST = 160
@@ -406,8 +407,8 @@ def test_two_workers_score_the_bits_of_a_run_of_two_workers(root, by_two, tmp_pa
 def test_a_scoring_knows_the_keys_of_its_fullest_worker(by_two):
     with closing(open_commit(Path(by_two[0][0])).held) as held:
         shards = [held.manifest.part([shard]).live_rows for shard in range(held.manifest.num_shards)]
-        assert most_keys(held.manifest, 1) == sum(shards) == held.manifest.live_rows
-        assert most_keys(held.manifest, len(shards)) == max(shards)
+        assert most_keys(held.manifest.keys_of_shards, 1) == sum(shards) == held.manifest.live_rows
+        assert most_keys(held.manifest.keys_of_shards, len(shards)) == max(shards)
 
 
 @pytest.mark.prove
