@@ -112,8 +112,9 @@ def test_the_quota_is_kept_and_a_run_that_it_stopped_can_go_on(workflow, tmp_pat
 
     def seen(self, *args, **named):
         before = len(kept(run_dir))
-        commit(self, *args, **named)
+        of_spans = commit(self, *args, **named)
         given_up.append((named["give_up"], before, len(kept(run_dir))))
+        return of_spans
 
     monkeypatch.setattr(Committer, "commit", seen)
     shards = Shards.all(num_shards)

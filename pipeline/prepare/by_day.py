@@ -5,7 +5,7 @@ DIR/_days.json             the days: sources, numbers, and the segments that hol
 DIR/_state/ID.arrow        a segment: events sorted by the key of their user
 DIR/_made/ID               a day's output until its files have their names
 
-A user's last events are those of the newest segment that has any. A day reads the events of its own users only, and
+A user's last events are those of the newest segment that has any. A day reads only the events of users that it has, and
 writes one segment with what their last events are then, so the work does not grow with the number of users. A segment
 takes in the one before it, unless that has twice as many events; so there are few. One rename of _days.json commits a
 day's output and its segment; the output's files get their names then, or when the next command starts.

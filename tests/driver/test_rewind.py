@@ -74,7 +74,7 @@ def test_a_rewound_run_ends_with_the_bits_of_the_undisturbed(tmp_path, base, day
     workflow, files, left, expected = base
     run_dir = Path(shutil.copytree(left, tmp_path / "run"))
     if not day and not workflow.metrics.score_spans:
-        with pytest.raises(ValueError, match="before it is not kept; begin again with --fresh"):
+        with pytest.raises(ValueError, match="before this span is not kept; begin again with --fresh"):
             rewind(run_dir, NAMES[day])
         return
     assert f"undone: {NAMES[day]}" in rewind(run_dir, NAMES[day])[0]
