@@ -14,7 +14,7 @@ from pipeline.data.files import InputColumn
 from pipeline.data.outside import Outside
 from pipeline.features.hashes import hash_values, missing_of
 from pipeline.files.buffers import numeric_values, validity
-from pipeline.files.types import has_no_values, is_list, kind_of, whole
+from pipeline.files.types import is_list
 from pipeline.kernels import assemble
 from pipeline.records import F32, U64
 from pipeline.workflow import Number
@@ -157,26 +157,3 @@ def mask_labels(labels: Sequence[F32], columns: Sequence[InputColumn], where: st
                 f"first at row {first_row + int(rows[0])}; correct the data, or leave such examples out of this label: "
                 f"nulls=True in its task of data.tasks"
             )
-
-
-def plain(column: pa.ChunkedArray, spec: InputColumn, kind: str | None, where: str) -> pa.ChunkedArray:
-    """A column of a plain type as decoding reads it: columns without values get a type, keys stored as floats become
-    integers, and numbers lose their dictionary. `kind`: kind of the values in the training data, None for numbers.
-    Raises ValueError if a float key is not an integer; `where` is used in the message."""
-    what = f"{where}: column {spec.name!r} ({spec.setting})"
-    found = column.type
-    if has_no_values(found):
-        return _typed(column, kind or ("integers" if spec.has_keys else "lists of numbers" if spec.sequence else ""))
-    if spec.has_keys and str(kind_of(found)).endswith("numbers"):
-        return whole(column, what)
-    if not spec.has_keys and pa.types.is_dictionary(found):
-        return column.cast(found.value_type)
-    return column
-
-
-def _typed(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
-    """A column of nulls, or of lists of nulls, in the type of this kind."""
-    inner = {"integers": pa.int64(), "text": pa.string()}.get(kind.removeprefix("lists of "), pa.float32())
-    if is_list(column.type):
-        return column.cast(pa.large_list(inner))
-    return pa.chunked_array([pa.nulls(len(column), pa.list_(inner) if kind.startswith("lists") else inner)])

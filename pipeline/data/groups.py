@@ -10,8 +10,8 @@ from itertools import accumulate
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.decode import dictionary_keys, plain
-from pipeline.data.files import InputColumn, SchemaCheck
+from pipeline.data.decode import dictionary_keys
+from pipeline.data.files import InputColumn, SchemaCheck, plain
 from pipeline.data.identity import FileIdentity, file_difference, look_at, stamp_of
 from pipeline.files.find import DataFile
 from pipeline.files.flat import FlatFile, open_file

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from pipeline.data.batches import BatchWriter, widths_of
 from pipeline.data.buffer import ReadBuffer
-from pipeline.data.decode import plain
-from pipeline.data.files import InputColumn, SchemaCheck, derived_of
+from pipeline.data.files import InputColumn, SchemaCheck, derived_of, plain
 from pipeline.data.groups import Chunk, chunks_of
 from pipeline.data.outside import Outside
 from pipeline.data.window import Window

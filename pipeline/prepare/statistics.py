@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.decode import plain
-from pipeline.data.files import InputColumn, with_derived
+from pipeline.data.files import InputColumn, plain, with_derived
 from pipeline.errors import PipelineError, system_text
 from pipeline.features.bucket import are_missing
 from pipeline.features.settings import AnyFeature, Bucket, Rare, Standardize

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.decode import dictionary_keys, fill_floats, fill_keys, mask_labels, plain
-from pipeline.data.files import InputColumn, SchemaCheck, columns_of
+from pipeline.data.decode import dictionary_keys, fill_floats, fill_keys, mask_labels
+from pipeline.data.files import InputColumn, SchemaCheck, columns_of, plain
 from pipeline.files.description import Description
 from pipeline.files.flat import open_file
 from pipeline.metrics.evaluation import Evaluation

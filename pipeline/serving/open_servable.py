@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from pipeline.data.decode import keys_of, plain
-from pipeline.data.files import columns_of
+from pipeline.data.decode import keys_of
+from pipeline.data.files import columns_of, plain
 from pipeline.data.outside import BadValues, check_rule
 from pipeline.data.side_files import with_copies
 from pipeline.files.types import in_memory_type, key_kind, to_plain

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.decode import fill_floats, plain
-from pipeline.data.files import InputColumn, with_derived
+from pipeline.data.decode import fill_floats
+from pipeline.data.files import InputColumn, plain, with_derived
 from pipeline.data.identity import stamp_of
 from pipeline.data.outside import Outside
 from pipeline.files.description import Description

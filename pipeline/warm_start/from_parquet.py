@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.data.decode import dictionary_keys, fill_keys, plain
-from pipeline.data.files import InputColumn
+from pipeline.data.decode import dictionary_keys, fill_keys
+from pipeline.data.files import InputColumn, plain
 from pipeline.errors import did_you_mean
 from pipeline.files.find import DataFile, find
 from pipeline.files.flat import open_file
