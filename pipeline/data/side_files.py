@@ -71,7 +71,7 @@ def keep_side_files(data: Data, digests: Mapping[str, str], folder: Path, files:
         if (path := folder / copy_name(digest)).exists():
             continue
         if checksum(content := _content(data, name)) != digest:
-            raise ValueError(f"{place_of(name, data.root)} changed while the run began; start it again")
+            raise ValueError(f"{place_of(name, data.root)} was changed while the run began; start it again")
         files.make_folder(folder)
         # Another worker of this machine may be writing the same copy.
         with suppress(FileNotFoundError):

@@ -124,7 +124,7 @@ def test_a_side_file_that_changes_while_a_run_begins_is_refused(expected, tmp_pa
     session = session_of(workflow, tmp_path / "run")
     write_brands(tmp_path / "data", 1)
     with (
-        pytest.raises(ValueError, match=r"items\.parquet, which data.features names, changed while the run began"),
+        pytest.raises(ValueError, match=r"items\.parquet, which data.features names, was changed while the run began"),
         sessions.open_session(session, False),
     ):
         raise AssertionError("it was opened")
