@@ -63,9 +63,10 @@ def after_commit(monkeypatch):
     calls, really = [], Committer.commit
 
     def commit(self, *args, **named):
-        really(self, *args, **named)
+        given_up = really(self, *args, **named)
         for act in calls:
             act(self.newest.number)
+        return given_up
 
     monkeypatch.setattr(Committer, "commit", commit)
     return calls.append

@@ -29,9 +29,10 @@ def kill_after(commits, workflow, run_dir, monkeypatch, client=None, **sizes):
     commit, num = Committer.commit, iter(range(1, 1000))
 
     def counted(self, *args, **named):
-        commit(self, *args, **named)
+        given_up = commit(self, *args, **named)
         if next(num) == commits:
             raise Killed
+        return given_up
 
     with monkeypatch.context() as patched:
         patched.setattr(Committer, "commit", counted)
