@@ -52,6 +52,12 @@ def train_arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--known-ok", action="store_true", help="with --extend: skip files that the run has already trained on"
     )
+    parser.add_argument(
+        "--as-is", nargs="+", default=[], metavar="SPAN", help="train on these spans even though they have lost rows"
+    )
+    parser.add_argument(
+        "--without", nargs="+", default=[], metavar="SPAN", help="give these spans up: their files are not waited for"
+    )
     parser.add_argument("--no-score", action="store_true", help="do not score spans of time before they are trained on")
     parser.add_argument(
         "--serial", action="store_true", help="train in one thread, one stage after the other, without Dask"

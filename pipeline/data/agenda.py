@@ -46,9 +46,7 @@ class Agenda:
         self.num_examples = num_examples
         self._test_apart = test_apart
         self._batch_size = batch_size
-        legs = passes.legs(num_examples) if passes else epoch_legs(num_examples, epochs, test_apart)
-        self.legs = [leg for _, leg in legs]
-        self._arrivals = [arrival for arrival, _ in legs]
+        self.legs = passes.legs(num_examples) if passes else epoch_legs(num_examples, epochs, test_apart)
         self._places = {leg: place for place, leg in enumerate(self.legs)}
         self._first_batches: dict[Leg, int] = {}
         """Number of batches in all legs before each leg."""
@@ -79,7 +77,7 @@ class Agenda:
     def end(self) -> Position:
         """Position after the last epoch or span, where another one would start."""
         if self._passes:
-            return Position(0, SPAN, 0, len(self._passes.num_rows))
+            return Position(0, SPAN, 0, self._passes.num_due)
         return Position(len([leg for leg in self.legs if leg.split == "train"]), "train", 0)
 
     def position(self, block: Block | None) -> Position:
@@ -110,9 +108,9 @@ class Agenda:
         if place is not None:
             return place, position.batch
         if position.span is not None:
-            # A score or an evaluation that this session omits, or the end of the data that had arrived.
-            arrival = position.span + (position.split != SPAN)
-            return next((n for n, one in enumerate(self._arrivals) if one >= arrival), len(self.legs)), 0
+            # A score or an evaluation that this session omits, or the end of what was due.
+            first = position.span + (position.split != SPAN)
+            return next((n for n, leg in enumerate(self.legs) if (leg.span or 0) >= first), len(self.legs)), 0
         # The commit's last epoch was followed by the test; this run has more epochs.
         following = Leg("train", position.epoch + (position.split != "train"))
         return self._places.get(following, len(self.legs)), 0
@@ -170,7 +168,18 @@ class Agenda:
 
     def test(self, epoch: int, block_batches: int, first_batch: int = 0) -> list[Block]:
         """Blocks that test the weights after this epoch, from batch `first_batch` on."""
-        leg = Leg("test", epoch, self._arrivals[-1] if self._passes else None)
+        leg = Leg("test", epoch, max(0, self._passes.num_due - 1) if self._passes else None)
+        return self._blocks_of(leg, block_batches, first_batch)
+
+    def to_look_at(self, position: Position, block_batches: int) -> Iterator[Block]:
+        """Blocks from a position on; at the end, those of the last span that waits or, if none does, the last pass."""
+        if begin := self.block_at(position, block_batches):
+            return self.blocks(block_batches, begin)
+        waiting = self._passes and self._passes.num_due < len(self._passes.num_rows)
+        last = Leg(SPAN, 0, len(self._passes.num_rows) - 1) if self._passes and waiting else self.legs[-1]
+        return iter(self._blocks_of(last, block_batches))
+
+    def _blocks_of(self, leg: Leg, block_batches: int, first_batch: int = 0) -> list[Block]:
         firsts = range(first_batch, self._num_batches(leg), block_batches)
         return [self._block(number, leg, first, block_batches) for number, first in enumerate(firsts)]
 

@@ -29,8 +29,11 @@ def place_of(at: Position) -> str:
 class Committer:
     """Takes commits. Belongs to the driver; use it only while the pipeline is drained."""
 
-    def __init__(self, crew: Crew, commits: Commits, kept: Sequence[Manifest], totals: DiskTotals) -> None:
-        """`kept`: the existing commits. `totals`: counters that every commit adds to."""
+    def __init__(
+        self, crew: Crew, commits: Commits, kept: Sequence[Manifest], totals: DiskTotals, position: Position = START
+    ) -> None:
+        """`kept`: the existing commits. `totals`: counters that every commit adds to. `position`: where the run goes on
+        from the newest commit."""
         self._crew = crew
         self._commits = commits
         self.newest = kept[-1] if kept else None
@@ -38,11 +41,8 @@ class Committer:
         self.began = 0.0
         """Start time of the last commit of this session, from `time.perf_counter`."""
         self.totals = totals
-
-    @property
-    def position(self) -> Position:
+        self.position = position
         """Position at which a run resumes from the newest commit."""
-        return Position(**self.newest.state["position"]) if self.newest else START
 
     @property
     def number(self) -> int:
@@ -86,7 +86,7 @@ class Committer:
         written = FORMAT if of_run["position"].get("span") is None else WITH_SPANS
         manifest = replace(joined, name=name, dense=dense, state=of_run, format=written)
         self._commits.publish(manifest)
-        self.newest = manifest
+        self.newest, self.position = manifest, Position(**of_run["position"])
         kept = self._commits.kept(give_up)
         self._commits.prune(kept)
         self._crew.each(Worker.settle, list(checksums(kept)), at_least)

@@ -21,7 +21,7 @@ from pipeline.driver.observers import MetricsFile, Observers, TerminalDisplay, l
 from pipeline.driver.pauses import Pauses
 from pipeline.driver.recovery import Recovery
 from pipeline.driver.result import WORKFLOW, earlier_result, is_tested, write_outputs, write_result
-from pipeline.driver.resume import description, known_speed, read_commits, remove_leftovers
+from pipeline.driver.resume import description, known_speed, position_over, read_commits, records_all, remove_leftovers
 from pipeline.driver.runner import StretchRunner
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.signals import on_signal
@@ -71,6 +71,11 @@ class Driver:
         self._opened.callback(source.close)
 
     @property
+    def set_aside(self) -> list[str]:
+        """A line for each span that this session is the first to set aside."""
+        return self._source.set_aside
+
+    @property
     def history(self) -> History:
         return self.runner.history
 
@@ -102,7 +107,8 @@ class Driver:
         """Open the last commit on all workers. Unfinished files of an earlier run are deleted only afterwards, when the
         commit is known to be readable."""
         self.runner.history = history
-        self.committer = Committer(self.crew, self.commits, kept, history.disk)
+        at = position_over(kept[-1], self._description) if kept else START
+        self.committer = Committer(self.crew, self.commits, kept, history.disk, at)
         self.crew.open(kept)
         self.commits.prune(kept)
         remove_leftovers(self.folder)
@@ -179,13 +185,16 @@ class Driver:
         self.pauses.go_on()
         pace, every_blocks = self.runner.pace, self.setup.workflow.commit.every_blocks
         begin = None if self._is_over else self.agenda.block_at(self.committer.position, pace.block_batches)
-        if begin is None and not self._is_over and self.agenda.end.span is not None:
+        newest = self.committer.newest
+        is_news = newest is None or not records_all(newest, self._description)
+        if begin is None and is_news and self.agenda.end.span is not None:
             self.commit(DueCommit(None))  # The new spans need no training yet: record their files.
         stopped: Refusal | None = None
         for stretch in stretches(self.agenda, begin, pace, every_blocks, self.runner.reduce, self.commit):
             if self.pauses.signal or self.best.stops(self.history):
                 return None
-            check_guard(stretch.blocks[0], self.history.epochs, self.setup.workflow.metrics.guard)
+            first, history = stretch.blocks[0], self.history
+            check_guard(first, history.spans.get(first.span), history.epochs, self.setup.workflow.metrics.guard)
             self.runner.stretch(stretch)
             stopped = stretch.refusal
         return stopped

@@ -19,14 +19,17 @@ from pipeline.commits.manifest import OTHER_VERSION, RESERVE_NAME, Commits, Mani
 from pipeline.commits.reading import hold
 from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
-from pipeline.data.identity import Begun, Identity, as_json, begun_in, differences
+from pipeline.data.identity import Begun, Identity, SplitIdentity, as_json, begun_in, differences
 from pipeline.data.side_files import side_digests
+from pipeline.data.waiting import final_part, is_recorded, resumed_at, waiting_in
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.result import OUTPUTS
 from pipeline.machine.compiler import CACHE, compiler, compiler_version, processor
 from pipeline.monitor.history import History
 from pipeline.own_code.code import EDITED, code_digest, is_other_code
 from pipeline.preflight.setup import Setup
+from pipeline.settings import read_json
+from pipeline.spans.waiting import begun_and_done
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged
 from pipeline.storage.folder import Folder
@@ -104,7 +107,7 @@ def check_same_run(
     `before`, `now`: `description`s. `position`: that of the commit. `kind`: `model.kind` of the current workflow.
     `ended`: nothing is left to train, so the old results are final. Nothing that `before` names is imported.
     """
-    other, types = differences(before["data"], now["data"]), now["data"]["train"]["types"]
+    other, types = differences(_final_data(before), now["data"]), now["data"]["train"]["types"]
     if not before["data"]["test"]["files"]:
         # The test follows all training, so it can be added to a run without one, even after the run has ended.
         other.pop("test", None)
@@ -125,7 +128,7 @@ def check_same_run(
     if train := other.pop("train", None):
         way = "" if position.span is None else "; restore the file, or, once all its rows were trained on, remove it"
         refused.append(f"data.train: {train}{way}")
-    elif steps != steps_were and not refused:
+    elif steps != steps_were and not refused and before.get("trained", 1):
         # The last step of a row and the history of rates are counted in steps of the run.
         refused.append(
             f"steps of an epoch: were {steps_were}, are {steps}, since with batch norm a last batch that is too small "
@@ -157,6 +160,16 @@ def check_same_run(
         f"metrics of {split} are from here on of other data, and cannot be compared with earlier ones: {text}"
         for split, text in other.items()
     ]
+
+
+def _final_data(before: Mapping[str, Any]) -> dict[str, Any]:
+    """The data of a commit, without the spans that wait."""
+    (train,) = _train_of(before)
+    if train.calendar is None:
+        return dict(before["data"])
+    epochs = before["workflow"]["schedule"]["epochs"]
+    num_begun, _ = begun_and_done(train.calendar.num_rows, epochs, before["trained"])
+    return {**before["data"], **as_json({"train": final_part(train, num_begun)})}
 
 
 def _check_answers(differences: Sequence[str], of_data: bool) -> None:
@@ -246,9 +259,35 @@ def begun_of(run_dir: Path) -> Begun:
     """Data of the newest commit of a run directory; empty if there is no commit or it is damaged. Damage is reported
     later, when commits are opened."""
     with suppress(Damaged, ValueError, OSError, LookupError, TypeError), hold(run_dir, "last") as held:
-        position = Position(**held.manifest.state["position"])
-        return replace(begun_in(held.manifest.state["data"]), at=position if position.span is not None else None)
+        state = held.manifest.state
+        begun = begun_in(state["data"])
+        train = begun.splits["train"]
+        if train.calendar is None:
+            return begun
+        epochs, trained = state["workflow"]["schedule"]["epochs"], state["trained"]
+        num_begun, num_done = begun_and_done(train.calendar.num_rows, epochs, trained)
+        final = final_part(train, num_begun)
+        return replace(
+            begun, splits={**begun.splits, "train": final}, at=resumed_at(state, train, train), done=num_done,
+            waiting=waiting_in(train, final),
+        )  # fmt: skip
     return Begun()
+
+
+def _train_of(*states: Mapping[str, Any]) -> Iterator[SplitIdentity]:
+    return (read_json(SplitIdentity, json.dumps(state["data"]["train"])) for state in states)
+
+
+def position_over(newest: Manifest, described: Mapping[str, Any]) -> Position:
+    """Position at which a run goes on from its newest commit, over the data of this session's `description`."""
+    was, now = _train_of(newest.state, described)
+    return resumed_at(newest.state, was, now)
+
+
+def records_all(newest: Manifest, described: Mapping[str, Any]) -> bool:
+    """True if the newest commit knows all spans of this session's data."""
+    was, now = _train_of(newest.state, described)
+    return is_recorded(was, now, position_over(newest, described))
 
 
 def check_newest(
@@ -258,10 +297,11 @@ def check_newest(
     of the workflow. Returns warnings. Raises ValueError if this run may not resume, and Damaged if no run can."""
     newest, history = newest_state(kept), History()
     history.load(kept[-1].state)
-    ended = newest.at == agenda.end or BestEpoch(workflow).stops(history)
-    warnings = check_same_run(kept[-1].state, described, newest.at, workflow.model.kind, ended)
+    at = position_over(kept[-1], described)
+    ended = at == agenda.end or BestEpoch(workflow).stops(history)
+    warnings = check_same_run(kept[-1].state, described, at, workflow.model.kind, ended)
     with naming(kept[-1]):
-        newest.check_trained(agenda.trained_before(newest.at))
+        newest.check_trained(agenda.trained_before(at))
     return warnings
 
 

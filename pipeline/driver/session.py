@@ -48,12 +48,12 @@ class Session:
 def plan_session(
     workflow: Workflow, run_dir: Path | None, serial: bool, workers: int | None, scheduler: str | None,
     say: Callable[[str], None], dashboard: str | None = None, fresh: bool = False, extend: Sequence[str] = (),
-    known_ok: bool = False,
+    known_ok: bool = False, as_is: Sequence[str] = (), without: Sequence[str] = (),
 ) -> Session:  # fmt: skip
     """Check everything that requires no examples. `run_dir`: by default runs/NAME. `workers`, `scheduler`, `dashboard`:
     as in `pipeline run`. `say`: called with warnings. `fresh`: do not resume an earlier run in `run_dir`. `extend`,
-    `known_ok`: see `extended`. Raises ValueError if a setting conflicts with the data, the machine or another
-    setting."""
+    `known_ok`, `as_is`, `without`: see `extended`. Raises ValueError if a setting conflicts with the data, the machine
+    or another setting."""
     refuse_remote("--out", run_dir)
     world = 1 if workers is None else workers
     workflow = shared_by(workflow, world, scheduler)
@@ -77,7 +77,7 @@ def plan_session(
             f"--fresh would move {run_dir} aside, and init_from begins with it; give the new run another folder with "
             "--out"
         )
-    begun = extended(workflow, Begun() if fresh else begun_of(run_dir), extend, known_ok, say)
+    begun = extended(workflow, Begun() if fresh else begun_of(run_dir), extend, known_ok, say, as_is, without)
     checked = check(workflow, device, say, world, scheduler is None, run_dir, begun)
     if workflow.init_from and not (begun and begun.splits):
         from pipeline.warm_start.first_commit import rows_to_take

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.agenda import Agenda, Position
+from pipeline.data.agenda import START, Agenda
 from pipeline.data.identity import Begun
 from pipeline.data.source import Scoring, Source
 from pipeline.device.device import Described
@@ -59,8 +59,6 @@ class Checked:
 
     def first_blocks(self, num_blocks: int | None, block_batches: int) -> Iterator[Block]:
         """The first blocks to be trained or scored; None: all of them. For a run with spans, these start at its current
-        position or, if the run is complete, with its last pass, since the files of earlier spans may be gone."""
-        at, last = self.begun.at if self.begun else None, self.agenda.legs[-1]
-        if at and not (begin := self.agenda.block_at(at, block_batches)):
-            begin = self.agenda.block_at(Position(last.epoch, last.split, 0, last.span), block_batches)
-        return islice(self.agenda.blocks(block_batches, begin if at else None), num_blocks)
+        position, since the files of earlier spans may be gone."""
+        at = self.begun.at if self.begun else None
+        return islice(self.agenda.to_look_at(at or START, block_batches), num_blocks)

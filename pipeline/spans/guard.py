@@ -25,19 +25,19 @@ def span_scores(epochs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return list({entry["span"]: entry for entry in epochs if entry["split"] == SPAN}.values())
 
 
-def check_guard(block: Block, epochs: Sequence[Mapping[str, Any]], guard: float | None) -> None:
-    """Raises GuardStopped if a block starts the training on a span whose score the guard rejects. `epochs`: see
-    `History.epochs`."""
+def check_guard(block: Block, label: str | None, epochs: Sequence[Mapping[str, Any]], guard: float | None) -> None:
+    """Raises GuardStopped if a block starts the training on a span whose score the guard rejects. `label`: name of the
+    block's span. `epochs`: see `History.epochs`."""
     begins = block.trains and block.span is not None and block.first_batch == 0 and block.epoch == 0
-    if begins and epochs and epochs[-1]["split"] == SPAN and (why := why_stopped(epochs, guard)):
+    if begins and (why := why_stopped(str(label), epochs, guard)):
         raise GuardStopped(why)
 
 
-def why_stopped(epochs: Sequence[Mapping[str, Any]], guard: float | None) -> str | None:
-    """Return the reason why a run must not train on the last scored span; None if it may. Spans scored before any
-    training do not count, nor do those with undefined normalized entropy."""
+def why_stopped(label: str, epochs: Sequence[Mapping[str, Any]], guard: float | None) -> str | None:
+    """Return the reason why a run must not train on the span `label`, which was scored last; None if it may. Spans
+    scored before any training do not count, nor do those with undefined normalized entropy."""
     scores = span_scores(epochs)
-    if guard is None or not scores:
+    if guard is None or not scores or scores[-1]["span"] != label:
         return None
     *before, last = scores
     known = [entry["ne"] for entry in before if entry["trained"] and math.isfinite(entry["ne"])][-GUARDED_SPANS:]
