@@ -53,6 +53,10 @@ def train_arguments() -> argparse.ArgumentParser:
         "--known-ok", action="store_true", help="with --extend: skip files that the run has already trained on"
     )
     parser.add_argument(
+        "--like", type=Path, metavar="RUN",
+        help="train a new run on the spans and files of RUN, in the same order: it has RUN's fingerprint",
+    )  # fmt: skip
+    parser.add_argument(
         "--as-is", nargs="+", default=[], metavar="SPAN", help="train on these spans even though they have lost rows"
     )
     parser.add_argument(

@@ -22,8 +22,8 @@ def waiting_in(split: SplitIdentity, final: SplitIdentity) -> Waiting:
     files = [file.path for file in split.files if file.path not in names]
     calendar, first = split.calendar, len(final.spans or ())
     assert calendar, "the training data has spans"
-    # Earlier versions kept no places.
-    given = split.given if split.given is not None else [[path] for path in files]
+    # Earlier versions kept no places, nor does a run over another one's list.
+    given = split.given or [[path] for path in files]
     rows = dict(zip(calendar.labels[first:], calendar.num_rows[first:], strict=True))
     return Waiting(tuple(map(tuple, given)), rows, frozenset(files), split.held or {})
 

@@ -19,12 +19,14 @@ from pipeline.commits.manifest import OTHER_VERSION, RESERVE_NAME, Commits, Mani
 from pipeline.commits.reading import hold
 from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
-from pipeline.data.identity import Begun, Identity, SplitIdentity, as_json, begun_in, differences
+from pipeline.data.identity import Begun, Identity, SplitIdentity, as_json, begun_in, difference, differences
 from pipeline.data.side_files import side_digests
 from pipeline.data.waiting import final_part, is_recorded, resumed_at, waiting_in
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.result import OUTPUTS
+from pipeline.files.find import place_of
 from pipeline.machine.compiler import CACHE, compiler, compiler_version, processor
+from pipeline.messages.uris import is_remote
 from pipeline.monitor.history import History
 from pipeline.own_code.code import EDITED, code_digest, is_other_code
 from pipeline.preflight.setup import Setup
@@ -33,7 +35,7 @@ from pipeline.spans.waiting import begun_and_done
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged
 from pipeline.storage.folder import Folder
-from pipeline.workflow import Workflow, read_kept
+from pipeline.workflow import Data, Workflow, read_kept
 
 CHANGE_NO_BIT = (
     "name", "data.root", "data.train", "data.validation", "data.test", "data.synthetic",
@@ -288,6 +290,26 @@ def records_all(newest: Manifest, described: Mapping[str, Any]) -> bool:
     """True if the newest commit knows all spans of this session's data."""
     was, now = _train_of(newest.state, described)
     return is_recorded(was, now, position_over(newest, described))
+
+
+def begun_like(run_dir: Path, data: Data) -> Begun:
+    """Data of a new run over the spans and files of the newest commit of another run, in the same order. Raises
+    ValueError if it has no spans, or a file is gone."""
+    with hold(run_dir, "last") as held:
+        begun = begun_in(held.manifest.state["data"])
+    train = begun.splits["train"]
+    if train.calendar is None:
+        raise ValueError(f"--like {run_dir}: the training data of this run has no spans; leave --like out")
+    for name, _ in begun.files("train"):
+        if not is_remote(place := place_of(name, data.root)) and not Path(place).exists():
+            raise ValueError(f"--like {run_dir}: {place}, which it was trained on, is gone; put it back")
+    return replace(begun, splits={**begun.splits, "train": train.model_copy(update={"held": None})})
+
+
+def check_alike(run_dir: Path, begun: Begun, now: Identity) -> None:
+    """Raises ValueError if files changed since `begun_like`'s run was trained on them."""
+    if said := difference(begun.splits["train"], now["train"]):
+        raise ValueError(f"--like {run_dir}: data.train: {said}; restore the file")
 
 
 def check_newest(

@@ -165,10 +165,13 @@ def test_a_corrected_day_is_scored_again_and_trained_on(days, capsys):
     scores = [(e["span"], round(e["ne"], 1)) for e in result["epochs"]]
     assert [span for span, _ in scores] == ["2026-11-20", "2026-11-21", "2026-11-22", "2026-11-22"]
     assert scores[2][1] > scores[3][1]
-    days[2].write_bytes(corrected)
-    arguments = ["--set", 'data.train=["train-0.parquet","train-1.parquet","train-2.parquet"]', "--out", "at-once"]
-    assert main(["days.py", "--serial", *LEARNS, *arguments]) == 0
-    assert json.loads(Path("at-once/result.json").read_text())["fingerprint"] == result["fingerprint"]
+    alike = ["days.py", "--serial", *LEARNS, "--like", "runs/days", "--out", "alike"]
+    assert main(alike) == 0
+    assert json.loads(Path("alike/result.json").read_text())["fingerprint"] == result["fingerprint"]
+    assert main(alike) == 0, "a finished one has nothing to do"
+    Path("data/corrected.parquet").unlink()
+    assert main([*alike, "--fresh"]) == 2
+    assert "corrected.parquet, which it was trained on, is gone" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("option", "examples"), [("--as-is", 20 + 4), ("--without", 20 + 31)])
