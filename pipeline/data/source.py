@@ -85,7 +85,7 @@ class Source:
         for split in SPLITS:
             has_spans = split == "train" and data.spans_by and not scoring
             was = begun.splits.get(split, NO_SPANS) if has_spans else None
-            listed = list_split(of_splits.get(split, ()), check, data, was, begun.done)
+            listed = list_split(of_splits.get(split, ()), check, data, was, begun)
             if found and has_spans:
                 listed, self.set_aside = chosen_files(listed, begun, found.known)
                 listed = replace(listed, identity=listed.identity.model_copy(update={"given": found.given}))

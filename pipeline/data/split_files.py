@@ -124,13 +124,14 @@ class ListedSplit:
 
 
 def list_split(
-    files: Iterable[DataFile], check: SchemaCheck, data: Data, was: SplitIdentity | None, done: int = 0
+    files: Iterable[DataFile], check: SchemaCheck, data: Data, was: SplitIdentity | None, begun: Begun
 ) -> ListedSplit:
     """Inspect all files of a split. `was`: the split so far, if it has spans, which are then continued; otherwise None.
-    A file in `was` may be gone, since data already trained on is not read again; if all its rows are in the first
-    `done` spans, it is not opened. A copy of another file is left out. Raises ValueError if a file does not fit."""
+    A file in `was` may be gone, since data already trained on is not read again; if the run is done with all its rows,
+    it is not opened. A copy of another file is left out. Raises ValueError if a file does not fit."""
     known = {file.path: file for file in was.files} if was else {}
-    maker = CalendarMaker(data, was.spans or (), check.described) if was else None
+    aside = begun.waiting.held if begun.waiting else ()
+    maker = CalendarMaker(data, was.spans or (), check.described, aside) if was else None
     identities: dict[DataFile, FileIdentity] = {}
     groups: list[RowGroup] = []
     empty: dict[DataFile, frozenset[str]] = {}
@@ -138,7 +139,7 @@ def list_split(
         name = name_of(file, data.root)
         before = known.get(name)
         gone = before and not is_remote(file.place) and not Path(file.place).exists()
-        if was and before and (gone or (before.spans and all(span < done for span, _ in before.spans))):
+        if was and before and (gone or (before.spans and all(span < begun.done for span, _ in before.spans))):
             identities[file], empty[file] = before.model_copy(update={"types": was.types_of(before)}), frozenset()
             sizes = [rows for count, rows in before.row_groups for _ in range(count)]
             groups += [RowGroup(file, number, rows, 0, 0) for number, rows in enumerate(sizes) if rows]
@@ -178,14 +179,18 @@ def chosen_files(listed: ListedSplit, begun: Begun, known: frozenset[str]) -> tu
     (see `chosen`)."""
     if begun.waiting is None:
         return listed, []
-    identity, lines = chosen(listed.identity, begun.waiting, known)
+    identity, lines = chosen(listed.identity, begun.waiting, known, len(begun.splits["train"].spans or ()))
     kept = {file.path: file for file in identity.files}
     files = {
         file: kept[was.path].model_copy(update={"types": was.types})
         for file, was in listed.files.items()
         if was.path in kept
     }
-    groups = [group for group in listed.groups if group.file in files]
+    places = {name: place for place, name in enumerate(kept)}
+    files = dict(sorted(files.items(), key=lambda item: places[item[1].path]))
+    groups = sorted(
+        (group for group in listed.groups if group.file in files), key=lambda group: places[files[group.file].path]
+    )
     return replace(listed, identity=identity, groups=groups, files=files), lines
 
 

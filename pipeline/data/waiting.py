@@ -80,12 +80,15 @@ def is_recorded(was: SplitIdentity, now: SplitIdentity, at: Position) -> bool:
     return was == now
 
 
-def chosen(split: SplitIdentity, waiting: Waiting, known: Collection[str]) -> tuple[SplitIdentity, list[str]]:
+def chosen(
+    split: SplitIdentity, waiting: Waiting, known: Collection[str], num_final: int
+) -> tuple[SplitIdentity, list[str]]:
     """The part of a split that this command may train on, and a line for each span that is newly set aside.
 
     A span that was listed before and has fewer rows now is set aside, and so are the spans in the same files. Files in
     places that were given earlier may be new; they are left out if all their spans follow those that the run knows.
-    `known`: names of the files that the run has, or that this command names.
+    A span that was set aside before comes first among those that wait. `known`: names of the files that the run has, or
+    that this command names. `num_final`: number of spans that are final.
     """
     calendar, labels = split.calendar, split.spans or []
     assert calendar, "the training data has spans"
@@ -112,7 +115,9 @@ def chosen(split: SplitIdentity, waiting: Waiting, known: Collection[str]) -> tu
         for label, one in held.items()
         if label not in waiting.held and one.why == "short"
     ]
-    return _numbered(split, [file for file in files if not aside & {*_numbers(file)}], held), lines
+    there -= aside
+    turn = sorted(there, key=lambda number: (number >= num_final, labels[number] not in waiting.held, number))
+    return _numbered(split, [file for file in files if not aside & {*_numbers(file)}], turn, held), lines
 
 
 def _up_to_known(split: SplitIdentity, waiting: Waiting, known: Collection[str]) -> list[FileIdentity]:
@@ -129,13 +134,15 @@ def _up_to_known(split: SplitIdentity, waiting: Waiting, known: Collection[str])
     return files
 
 
-def _numbered(split: SplitIdentity, files: Sequence[FileIdentity], held: Mapping[str, Held]) -> SplitIdentity:
-    """The split with these files only, and without the spans that have no rows in them."""
-    there = sorted({number for file in files for number in _numbers(file)})
-    rank = {number: place for place, number in enumerate(there)}
+def _numbered(
+    split: SplitIdentity, files: Sequence[FileIdentity], turn: Sequence[int], held: Mapping[str, Held]
+) -> SplitIdentity:
+    """The split with these files and spans only, the spans in turn."""
+    place = {number: n for n, number in enumerate(turn)}
     cut = [
-        file.model_copy(update={"spans": [(rank.get(span, 0), rows) for span, rows in file.spans or ()]})
+        file.model_copy(update={"spans": [(place[span], rows) for span, rows in file.spans or () if rows]})
         for file in files
     ]
-    labels = [(split.spans or [])[number] for number in there]
+    cut.sort(key=lambda file: min(_numbers(file), default=len(turn)))
+    labels = [(split.spans or [])[number] for number in turn]
     return split.model_copy(update={"files": cut, "spans": labels, "held": dict(held) or None})
