@@ -57,7 +57,12 @@ def train_arguments() -> argparse.ArgumentParser:
         help="train a new run on the spans and files of RUN, in the same order: it has RUN's fingerprint",
     )  # fmt: skip
     parser.add_argument(
-        "--as-is", nargs="+", default=[], metavar="SPAN", help="train on these spans even though they have lost rows"
+        "--as-is",
+        "--accept",
+        nargs="+",
+        default=[],
+        metavar="SPAN",
+        help="train on these spans as they are, though they lost rows, or the guard objects to them",
     )
     parser.add_argument(
         "--without", nargs="+", default=[], metavar="SPAN", help="give these spans up: their files are not waited for"
@@ -85,6 +90,7 @@ def train_arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--all", action="store_true", help="with --explain: also show every buffer")
     add_json(parser, "with --explain: print the same, and the workflow, as JSON")
+    parser.set_defaults(held=False)
     return parser
 
 

@@ -68,6 +68,7 @@ def train_command(args: argparse.Namespace) -> int:
                 print("\n".join(lines))
                 return 0
             driver = stack.enter_context(open_session(session, args.fresh))
+            driver.accepted = args.as_is
             if args.track:
                 from pipeline.monitor.track import Tracker
 
@@ -85,8 +86,12 @@ def train_command(args: argparse.Namespace) -> int:
         except PipelineError as error:
             print(f"error: {error}", file=sys.stderr)
             return EXIT_CODE if isinstance(error, GuardStopped) else 1
-        if result is None:
+        if driver.held:
+            say(f"warning: set aside, {driver.held}")
+        elif result is None:
             print(driver.what_is_kept())
+    if driver.held and not driver.pauses.signal:
+        return train_command(_goes_on(args))
     if result is not None:
         print(visible("\n".join([summary(result), *span_table(result["epochs"])])))
         if advice := advice_after(driver):
@@ -95,7 +100,12 @@ def train_command(args: argparse.Namespace) -> int:
         print(f"left in {session.run_dir}: {', '.join(sorted(path.name for path in session.run_dir.iterdir()))}")
     if driver.pauses.signal:
         return exit_code(driver.pauses.signal)
-    return waiting.EXIT_CODE if driver.set_aside else 0
+    return waiting.EXIT_CODE if driver.set_aside or args.held else 0
+
+
+def _goes_on(args: argparse.Namespace) -> argparse.Namespace:
+    """The arguments with which a run goes on after the guard has set a span aside."""
+    return argparse.Namespace(**{**vars(args), "fresh": False, "as_is": [], "without": [], "held": True})
 
 
 def explain_command(args: argparse.Namespace, workflow: Workflow) -> None:

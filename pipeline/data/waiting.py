@@ -43,6 +43,16 @@ def _numbers(file: FileIdentity) -> list[int]:
     return [span for span, rows in file.spans or () if rows]
 
 
+def held_by_guard(split: SplitIdentity, number: int) -> Held | None:
+    """The span as the guard sets it aside; None if it cannot, because files with its rows also have other ones."""
+    if any({number} < {*_numbers(file)} for file in split.files):
+        return None
+    calendar = split.calendar
+    assert calendar, "a span is set aside"
+    content = content_of(split, calendar.labels[number])
+    return Held(why="guard", rows=calendar.num_rows[number], content=content)
+
+
 def content_of(split: SplitIdentity, label: str) -> str:
     """Checksum of a span's rows, whatever the names of their files; "" if there are none."""
     number = split.spans.index(label) if label in (split.spans or ()) else -1  # type: ignore[union-attr]
@@ -101,6 +111,8 @@ def chosen(
             continue
         if label in waiting.without or (label in waiting.held and waiting.held[label].why == "given up"):
             held[label] = Held(why="given up", rows=before)
+        elif label in waiting.held and waiting.held[label].content == content_of(split, label):
+            held[label] = waiting.held[label]
         elif rows.get(label, 0) < before:
             held[label] = Held(why="short", rows=before)
     aside = {number for number, label in enumerate(labels) if label in held}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
@@ -14,6 +14,7 @@ from pipeline.cluster.crew import Crew, WorkerLost
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.agenda import START, Agenda, Position
 from pipeline.data.source import Source
+from pipeline.data.waiting import held_by_guard
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.committer import Committer
 from pipeline.driver.loop import CAPS, DueCommit, cap_needed, stretches
@@ -67,6 +68,10 @@ class Driver:
         self._description = description(workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch)
         self._read_commits = partial(read_commits, self.commits, source.identity, self._description, setup)
         self._recovery = Recovery()
+        self.accepted: Collection[str] = ()
+        """Names of spans that the guard does not judge."""
+        self.held = ""
+        """Why a span was set aside, which ended the session: the next one goes on without it."""
         self._opened = ExitStack()
         self._opened.callback(source.close)
 
@@ -193,11 +198,31 @@ class Driver:
         for stretch in stretches(self.agenda, begin, pace, every_blocks, self.runner.reduce, self.commit):
             if self.pauses.signal or self.best.stops(self.history):
                 return None
-            first, history = stretch.blocks[0], self.history
-            check_guard(first, history.spans.get(first.span), history.epochs, self.setup.workflow.metrics.guard)
+            try:
+                self._check_guard(stretch.blocks[0])
+            except GuardStopped as stopped_by:
+                if not self._hold(stretch.blocks[0]):
+                    raise
+                self.held = str(stopped_by)
+                return None
             self.runner.stretch(stretch)
             stopped = stretch.refusal
         return stopped
+
+    def _check_guard(self, block: Block) -> None:
+        history = self.history
+        if history.spans.get(block.span) not in self.accepted:
+            check_guard(block, history.spans, history.epochs, self.setup.workflow.metrics.guard)
+
+    def _hold(self, block: Block) -> bool:
+        """Set the span of a block aside by a commit, if the workflow says so and its files have no other span."""
+        train = self._source.identity["train"]
+        if self.setup.workflow.metrics.guard_then == "stop" or not (held := held_by_guard(train, block.span or 0)):
+            return False
+        described = self._description["data"]["train"]
+        described["held"] = {**described.get("held", {}), self.history.spans[block.span]: held.model_dump()}
+        self.commit(DueCommit(block))
+        return True
 
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
         """Write and return the result of the run, after a test if one is due: of the best epoch, or on a test split

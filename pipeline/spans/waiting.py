@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Literal
 
-from pipeline.settings import Count, Strict
+from pipeline.settings import Count, Digest, Strict
 
 EXIT_CODE = 4
 """Exit code of `pipeline run` if it did all that it could and is the first to set something aside."""
@@ -16,10 +16,12 @@ EXIT_CODE = 4
 class Held(Strict):
     """A span that is set aside: it is not trained on until there is a reason."""
 
-    why: Literal["short", "given up"]
-    """"short": it, or another span in the same files, has fewer rows than before."""
+    why: Literal["short", "guard", "given up"]
+    """"short": it, or another span in the same files, has fewer rows than before; "guard": its score is too bad."""
     rows: Count
     """Number of rows that it had before."""
+    content: Digest | None = None
+    """Content to which the guard objects (see `content_of`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,25 @@ def test_a_corrected_day_is_scored_again_and_trained_on(days, capsys):
     assert "corrected.parquet, which it was trained on, is gone" in capsys.readouterr().err
 
 
+def test_a_bad_day_is_held_while_later_ones_go_on(days, capsys):
+    write_days(days[0].parent, [200, 200, 200, 200])
+    for file in days:
+        learnable(file)
+    flipped(days[2])
+    guarded = ["days.py", "--serial", *LEARNS, "--set", "metrics.guard=0.1", "--set", "metrics.guard_then=hold"]
+    assert main([*guarded, "--extend", *map(str, days[1:])]) == SET_ASIDE
+    assert "span 2026-11-22 has a normalized entropy of" in capsys.readouterr().err
+    result = json.loads(Path("runs/days/result.json").read_text())
+    assert (result["examples"], result["data"]["train"]["spans"]) == (600, ["2026-11-20", "2026-11-21", "2026-11-23"])
+    assert main(guarded) == 0, "later commands only name it"
+    assert "set aside: span 2026-11-22 (guard)" in capsys.readouterr().out
+    assert main([*guarded, "--accept", "2026-11-22"]) == 0
+    result = json.loads(Path("runs/days/result.json").read_text())
+    assert (result["examples"], result["data"]["train"]["spans"][-1]) == (800, "2026-11-22")
+    assert main(["days.py", "--serial", *LEARNS, "--like", "runs/days", "--out", "alike"]) == 0
+    assert json.loads(Path("alike/result.json").read_text())["fingerprint"] == result["fingerprint"]
+
+
 @pytest.mark.parametrize(("option", "examples"), [("--as-is", 20 + 31 + 4), ("--without", 20 + 31)])
 def test_a_day_that_lost_rows_is_taken_or_given_up(days, capsys, option, examples):
     delayed = ["days.py", "--serial", "--set", "data.label_delay=1 d"]
