@@ -162,8 +162,10 @@ def train(
                     if driver.pauses.signal:
                         raise interruption(driver.pauses.signal)
                 if driver.held:
-                    again = {"serial": serial, "workers": workers, "scheduler": scheduler, "dashboard": dashboard}
-                    return train(found, run_dir, **again, observers=observers, extend=extend, known_ok=True)
+                    return train(
+                        found, run_dir, serial=serial, workers=workers, scheduler=scheduler, dashboard=dashboard,
+                        verbose=verbose, observers=observers, extend=extend, known_ok=True,
+                    )  # fmt: skip
             return open_run(session.run_dir, workflow=found)
     except (ValueError, PipelineError) as error:
         if error.args and isinstance(error.args[0], str):
