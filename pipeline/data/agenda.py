@@ -41,7 +41,7 @@ class Agenda:
         `min_last_batch`: if the last training batch has fewer examples, it is merged into the one before.
         `steps_before`: number of steps taken before the agenda starts. `passes`: passes over spans of the training
         split, instead of epochs."""
-        self._passes = passes
+        self.passes = passes
         self._min_last_batch, self._steps_before = min_last_batch, steps_before
         self.num_examples = num_examples
         self._test_apart = test_apart
@@ -61,7 +61,7 @@ class Agenda:
     @property
     def steps_of_epoch(self) -> int:
         """Number of steps in an epoch, or in a pass over the first span."""
-        return self._num_batches(Leg("train", 0, 0 if self._passes else None))
+        return self._num_batches(Leg("train", 0, 0 if self.passes else None))
 
     @property
     def largest_batch(self) -> int:
@@ -76,8 +76,8 @@ class Agenda:
     @property
     def end(self) -> Position:
         """Position after the last epoch or span, where another one would start."""
-        if self._passes:
-            return Position(0, SPAN, 0, self._passes.num_due)
+        if self.passes:
+            return Position(0, SPAN, 0, self.passes.num_due)
         return Position(len([leg for leg in self.legs if leg.split == "train"]), "train", 0)
 
     def position(self, block: Block | None) -> Position:
@@ -120,7 +120,7 @@ class Agenda:
         the position."""
         trains = position.split == "train"
         leg = Leg(position.split, position.epoch, position.span)
-        if self._passes is None:
+        if self.passes is None:
             num_batches, ends = self._num_batches(Leg("train", 0)), f"{self.end.epoch} epochs"
             late = position.epoch > self.end.epoch or (position.epoch == self.end.epoch and position != self.end)
         else:
@@ -128,7 +128,7 @@ class Agenda:
             late = (position.span or 0) > (self.end.span or 0) or (trains and leg not in self._places)
         if position == START:
             return 0
-        if late or (position.span is None) != (self._passes is None) or position.batch > (num_batches if trains else 0):
+        if late or (position.span is None) != (self.passes is None) or position.batch > (num_batches if trains else 0):
             span = f"span {position.span + 1}, " if position.span is not None else ""
             raise ValueError(
                 f"position: {span}epoch {position.epoch + 1}, {position.split}, batch {position.batch}; there are "
@@ -168,18 +168,11 @@ class Agenda:
 
     def test(self, epoch: int, block_batches: int, first_batch: int = 0) -> list[Block]:
         """Blocks that test the weights after this epoch, from batch `first_batch` on."""
-        leg = Leg("test", epoch, max(0, self._passes.num_due - 1) if self._passes else None)
-        return self._blocks_of(leg, block_batches, first_batch)
+        leg = Leg("test", epoch, max(0, self.passes.num_due - 1) if self.passes else None)
+        return self.blocks_of(leg, block_batches, first_batch)
 
-    def to_look_at(self, position: Position, block_batches: int) -> Iterator[Block]:
-        """Blocks from a position on; at the end, those of the last span that waits or, if none does, the last pass."""
-        if begin := self.block_at(position, block_batches):
-            return self.blocks(block_batches, begin)
-        waiting = self._passes and self._passes.num_due < len(self._passes.num_rows)
-        last = Leg(SPAN, 0, len(self._passes.num_rows) - 1) if self._passes and waiting else self.legs[-1]
-        return iter(self._blocks_of(last, block_batches))
-
-    def _blocks_of(self, leg: Leg, block_batches: int, first_batch: int = 0) -> list[Block]:
+    def blocks_of(self, leg: Leg, block_batches: int, first_batch: int = 0) -> list[Block]:
+        """Blocks of one pass from batch `first_batch` on."""
         firsts = range(first_batch, self._num_batches(leg), block_batches)
         return [self._block(number, leg, first, block_batches) for number, first in enumerate(firsts)]
 
@@ -200,8 +193,8 @@ class Agenda:
 
     def size(self, leg: Leg) -> int:
         """Number of examples in a leg."""
-        if self._passes and leg.split in (SPAN, "train"):
-            return self._passes.num_rows[leg.span or 0]
+        if self.passes and leg.split in (SPAN, "train"):
+            return self.passes.num_rows[leg.span or 0]
         return self.num_examples[leg.split]
 
     def _num_batches(self, leg: Leg) -> int:

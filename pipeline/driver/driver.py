@@ -68,17 +68,13 @@ class Driver:
         self._description = description(workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch)
         self._read_commits = partial(read_commits, self.commits, source.identity, self._description, setup)
         self._recovery = Recovery()
+        self.set_aside = source.set_aside
         self.accepted: Collection[str] = ()
         """Names of spans that the guard does not judge."""
         self.held = ""
         """Why a span was set aside, which ended the session: the next one goes on without it."""
         self._opened = ExitStack()
         self._opened.callback(source.close)
-
-    @property
-    def set_aside(self) -> list[str]:
-        """A line for each span that this session is the first to set aside."""
-        return self._source.set_aside
 
     @property
     def history(self) -> History:
@@ -198,31 +194,11 @@ class Driver:
         for stretch in stretches(self.agenda, begin, pace, every_blocks, self.runner.reduce, self.commit):
             if self.pauses.signal or self.best.stops(self.history):
                 return None
-            try:
-                self._check_guard(stretch.blocks[0])
-            except GuardStopped as stopped_by:
-                if not self._hold(stretch.blocks[0]):
-                    raise
-                self.held = str(stopped_by)
+            if holds(self, stretch.blocks[0]):
                 return None
             self.runner.stretch(stretch)
             stopped = stretch.refusal
         return stopped
-
-    def _check_guard(self, block: Block) -> None:
-        history = self.history
-        if history.spans.get(block.span) not in self.accepted:
-            check_guard(block, history.spans, history.epochs, self.setup.workflow.metrics.guard)
-
-    def _hold(self, block: Block) -> bool:
-        """Set the span of a block aside by a commit, if the workflow says so and its files have no other span."""
-        train = self._source.identity["train"]
-        if self.setup.workflow.metrics.guard_then == "stop" or not (held := held_by_guard(train, block.span or 0)):
-            return False
-        described = self._description["data"]["train"]
-        described["held"] = {**described.get("held", {}), self.history.spans[block.span]: held.model_dump()}
-        self.commit(DueCommit(block))
-        return True
 
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
         """Write and return the result of the run, after a test if one is due: of the best epoch, or on a test split
@@ -274,6 +250,25 @@ class Driver:
         if keeps_best and (remark := self.best.undefined(self.history)):
             self.runner.say(remark)
         self.pauses.go_on()
+
+
+def holds(driver: Driver, block: Block) -> bool:
+    """True if the guard objects to the span that begins with this block, which is then set aside by a commit. Raises
+    GuardStopped if the workflow does not say so, or if the span shares a file with another one."""
+    history, metrics = driver.history, driver.setup.workflow.metrics
+    train, label = driver._source.identity["train"], history.spans.get(block.span)
+    try:
+        if label not in driver.accepted:
+            check_guard(block, history.spans, history.epochs, metrics.guard)
+        return False
+    except GuardStopped as stopped:
+        if metrics.guard_then == "stop" or not (held := held_by_guard(train, block.span or 0)):
+            raise
+        described = driver._description["data"]["train"]
+        described["held"] = {**described.get("held", {}), label: held.model_dump()}
+        driver.commit(DueCommit(block))
+        driver.held = str(stopped)
+        return True
 
 
 def ended_by(error: Exception, what_is_kept: Callable[[str], str]) -> PipelineError:

@@ -59,6 +59,11 @@ class Checked:
 
     def first_blocks(self, num_blocks: int | None, block_batches: int) -> Iterator[Block]:
         """The first blocks to be trained or scored; None: all of them. For a run with spans, these start at its current
-        position, since the files of earlier spans may be gone."""
+        position, since the files of earlier spans may be gone; if nothing is left, they are those of the last span that
+        waits or, if none does, of the last pass."""
         at = self.begun.at if self.begun else None
-        return islice(self.agenda.to_look_at(at or START, block_batches), num_blocks)
+        if begin := self.agenda.block_at(at or START, block_batches):
+            return islice(self.agenda.blocks(block_batches, begin), num_blocks)
+        passes = self.agenda.passes
+        last = (passes and passes.last_waiting) or self.agenda.legs[-1]
+        return islice(self.agenda.blocks_of(last, block_batches), num_blocks)

@@ -60,6 +60,11 @@ class SpanPasses:
         """Number of spans that are due. The others, which follow them, wait for their labels."""
         return sum(map(len, self.arrivals))
 
+    @property
+    def last_waiting(self) -> Leg | None:
+        """A pass over the last span if it is not due."""
+        return Leg(SPAN, 0, len(self.num_rows) - 1) if self.num_due < len(self.num_rows) else None
+
     def legs(self, num_examples: Mapping[str, int]) -> list[Leg]:
         """Each pass, in order. `num_examples`: number of examples of each other split."""
         legs: list[Leg] = []
