@@ -40,7 +40,7 @@ def final_part(split: SplitIdentity, num_begun: int) -> SplitIdentity:
 
 
 def _numbers(file: FileIdentity) -> list[int]:
-    return [span for span, rows in file.spans or () if rows]
+    return [span for span, rows in file.spans or () if rows and span is not None]
 
 
 def held_by_guard(split: SplitIdentity, number: int) -> Held | None:
@@ -152,7 +152,7 @@ def _numbered(
     """The split with these files and spans only, the spans in turn."""
     place = {number: n for n, number in enumerate(turn)}
     cut = [
-        file.model_copy(update={"spans": [(place[span], rows) for span, rows in file.spans or () if rows]})
+        file.model_copy(update={"spans": [(place.get(span), rows) for span, rows in file.spans or () if rows]})
         for file in files
     ]
     cut.sort(key=lambda file: min(_numbers(file), default=len(turn)))
