@@ -157,10 +157,15 @@ def train(
             else:
                 with open_session(session, fresh) as driver:
                     driver.runner.observers += observers
-                    if driver.run() is None:
+                    if driver.run() is None and not driver.held:
                         print(in_python(driver.what_is_kept()))
                     if driver.pauses.signal:
                         raise interruption(driver.pauses.signal)
+                if driver.held:
+                    return train(
+                        found, run_dir, serial=serial, workers=workers, scheduler=scheduler, dashboard=dashboard,
+                        verbose=verbose, observers=observers, extend=extend, known_ok=True,
+                    )  # fmt: skip
             return open_run(session.run_dir, workflow=found)
     except (ValueError, PipelineError) as error:
         if error.args and isinstance(error.args[0], str):

@@ -57,6 +57,21 @@ def train_arguments() -> argparse.ArgumentParser:
         help="do not train: go back to the commit before this span, such as 2026-11-24, and so undo it and what was "
         "trained after it (see storage.keep_spans); the next command trains again",
     )  # fmt: skip
+    parser.add_argument(
+        "--like", type=Path, metavar="RUN",
+        help="train a new run on the spans and files of RUN, in the same order: it has RUN's fingerprint",
+    )  # fmt: skip
+    parser.add_argument(
+        "--as-is",
+        "--accept",
+        nargs="+",
+        default=[],
+        metavar="SPAN",
+        help="train on these spans as they are, though they lost rows, or the guard objects to them",
+    )
+    parser.add_argument(
+        "--without", nargs="+", default=[], metavar="SPAN", help="give these spans up: their files are not waited for"
+    )
     parser.add_argument("--no-score", action="store_true", help="do not score spans of time before they are trained on")
     parser.add_argument(
         "--serial", action="store_true", help="train in one thread, one stage after the other, without Dask"
@@ -80,6 +95,7 @@ def train_arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--all", action="store_true", help="with --explain: also show every buffer")
     add_json(parser, "with --explain: print the same, and the workflow, as JSON")
+    parser.set_defaults(held=False)
     return parser
 
 

@@ -15,14 +15,16 @@ from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import discard_output, exit_code, heed_interrupts
 from pipeline.messages.terminal import visible
 from pipeline.settings.changes import override
+from pipeline.spans import waiting
 from pipeline.spans.guard import EXIT_CODE, GuardStopped
 from pipeline.workflow import Workflow, load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 1 if the run failed, 2 if anything was wrong before it started, 3 if the
-    guard stopped it before a span with bad predictions; 130 after SIGINT, 143 after SIGTERM, and 141 if its output is
-    no longer read, each after stopping at a commit. Errors are printed as one message, without a traceback."""
+    guard stopped it before a span with bad predictions, 4 if it is done but the first to set a span aside; 130 after
+    SIGINT, 143 after SIGTERM, and 141 if its output is no longer read, each after stopping at a commit. Errors are
+    printed as one message, without a traceback."""
     args = train_arguments().parse_args(argv)
     try:
         code = train_command(args)
@@ -60,12 +62,15 @@ def train_command(args: argparse.Namespace) -> int:
                 explain_command(args, workflow)
                 return 0
             cluster = args.serial, args.workers, args.scheduler
-            added = args.extend or (), args.known_ok
-            session = plan_session(workflow, args.run_dir, *cluster, say, args.dashboard, args.fresh, *added)
+            session = plan_session(
+                workflow, args.run_dir, *cluster, say, args.dashboard, args.fresh, args.extend or (), args.known_ok,
+                args.as_is, args.without, args.like,
+            )  # fmt: skip
             if not args.fresh and (lines := finished(session)):
                 print("\n".join(lines))
                 return 0
             driver = stack.enter_context(open_session(session, args.fresh))
+            driver.accepted = args.as_is
             if args.track:
                 from pipeline.monitor.track import Tracker
 
@@ -83,15 +88,26 @@ def train_command(args: argparse.Namespace) -> int:
         except PipelineError as error:
             print(f"error: {error}", file=sys.stderr)
             return EXIT_CODE if isinstance(error, GuardStopped) else 1
-        if result is None:
+        if driver.held:
+            say(f"warning: set aside, {driver.held}")
+        elif result is None:
             print(driver.what_is_kept())
+    if driver.held and not driver.pauses.signal:
+        return train_command(_goes_on(args))
     if result is not None:
         print(visible("\n".join([summary(result), *span_table(result["epochs"])])))
         if advice := advice_after(driver):
             print(advice)
         print(f"report: {session.run_dir / REPORT}")
         print(f"left in {session.run_dir}: {', '.join(sorted(path.name for path in session.run_dir.iterdir()))}")
-    return exit_code(driver.pauses.signal) if driver.pauses.signal else 0
+    if driver.pauses.signal:
+        return exit_code(driver.pauses.signal)
+    return waiting.EXIT_CODE if driver.set_aside or args.held else 0
+
+
+def _goes_on(args: argparse.Namespace) -> argparse.Namespace:
+    """The arguments with which a run goes on after the guard has set a span aside."""
+    return argparse.Namespace(**{**vars(args), "fresh": False, "as_is": [], "without": [], "held": True})
 
 
 def rewind_command(args: argparse.Namespace) -> int:

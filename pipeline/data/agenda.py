@@ -41,14 +41,12 @@ class Agenda:
         `min_last_batch`: if the last training batch has fewer examples, it is merged into the one before.
         `steps_before`: number of steps taken before the agenda starts. `passes`: passes over spans of the training
         split, instead of epochs."""
-        self._passes = passes
+        self.passes = passes
         self._min_last_batch, self._steps_before = min_last_batch, steps_before
         self.num_examples = num_examples
         self._test_apart = test_apart
         self._batch_size = batch_size
-        legs = passes.legs(num_examples) if passes else epoch_legs(num_examples, epochs, test_apart)
-        self.legs = [leg for _, leg in legs]
-        self._arrivals = [arrival for arrival, _ in legs]
+        self.legs = passes.legs(num_examples) if passes else epoch_legs(num_examples, epochs, test_apart)
         self._places = {leg: place for place, leg in enumerate(self.legs)}
         self._first_batches: dict[Leg, int] = {}
         """Number of batches in all legs before each leg."""
@@ -63,7 +61,7 @@ class Agenda:
     @property
     def steps_of_epoch(self) -> int:
         """Number of steps in an epoch, or in a pass over the first span."""
-        return self._num_batches(Leg("train", 0, 0 if self._passes else None))
+        return self._num_batches(Leg("train", 0, 0 if self.passes else None))
 
     @property
     def largest_batch(self) -> int:
@@ -78,8 +76,8 @@ class Agenda:
     @property
     def end(self) -> Position:
         """Position after the last epoch or span, where another one would start."""
-        if self._passes:
-            return Position(0, SPAN, 0, len(self._passes.num_rows))
+        if self.passes:
+            return Position(0, SPAN, 0, self.passes.num_due)
         return Position(len([leg for leg in self.legs if leg.split == "train"]), "train", 0)
 
     def position(self, block: Block | None) -> Position:
@@ -110,9 +108,9 @@ class Agenda:
         if place is not None:
             return place, position.batch
         if position.span is not None:
-            # A score or an evaluation that this session omits, or the end of the data that had arrived.
-            arrival = position.span + (position.split != SPAN)
-            return next((n for n, one in enumerate(self._arrivals) if one >= arrival), len(self.legs)), 0
+            # A score or an evaluation that this session omits, or the end of what was due.
+            first = position.span + (position.split != SPAN)
+            return next((n for n, leg in enumerate(self.legs) if (leg.span or 0) >= first), len(self.legs)), 0
         # The commit's last epoch was followed by the test; this run has more epochs.
         following = Leg("train", position.epoch + (position.split != "train"))
         return self._places.get(following, len(self.legs)), 0
@@ -122,7 +120,7 @@ class Agenda:
         the position."""
         trains = position.split == "train"
         leg = Leg(position.split, position.epoch, position.span)
-        if self._passes is None:
+        if self.passes is None:
             num_batches, ends = self._num_batches(Leg("train", 0)), f"{self.end.epoch} epochs"
             late = position.epoch > self.end.epoch or (position.epoch == self.end.epoch and position != self.end)
         else:
@@ -130,7 +128,7 @@ class Agenda:
             late = (position.span or 0) > (self.end.span or 0) or (trains and leg not in self._places)
         if position == START:
             return 0
-        if late or (position.span is None) != (self._passes is None) or position.batch > (num_batches if trains else 0):
+        if late or (position.span is None) != (self.passes is None) or position.batch > (num_batches if trains else 0):
             span = f"span {position.span + 1}, " if position.span is not None else ""
             raise ValueError(
                 f"position: {span}epoch {position.epoch + 1}, {position.split}, batch {position.batch}; there are "
@@ -170,7 +168,11 @@ class Agenda:
 
     def test(self, epoch: int, block_batches: int, first_batch: int = 0) -> list[Block]:
         """Blocks that test the weights after this epoch, from batch `first_batch` on."""
-        leg = Leg("test", epoch, self._arrivals[-1] if self._passes else None)
+        leg = Leg("test", epoch, max(0, self.passes.num_due - 1) if self.passes else None)
+        return self.blocks_of(leg, block_batches, first_batch)
+
+    def blocks_of(self, leg: Leg, block_batches: int, first_batch: int = 0) -> list[Block]:
+        """Blocks of one pass from batch `first_batch` on."""
         firsts = range(first_batch, self._num_batches(leg), block_batches)
         return [self._block(number, leg, first, block_batches) for number, first in enumerate(firsts)]
 
@@ -191,8 +193,8 @@ class Agenda:
 
     def size(self, leg: Leg) -> int:
         """Number of examples in a leg."""
-        if self._passes and leg.split in (SPAN, "train"):
-            return self._passes.num_rows[leg.span or 0]
+        if self.passes and leg.split in (SPAN, "train"):
+            return self.passes.num_rows[leg.span or 0]
         return self.num_examples[leg.split]
 
     def _num_batches(self, leg: Leg) -> int:

@@ -22,6 +22,7 @@ from pipeline.files.stores import Stamp, is_remote, open_to_read
 from pipeline.messages.uris import cut, name_below, uri_of
 from pipeline.settings import Count, Digest, Strict, read_json
 from pipeline.spans.calendar import Calendar
+from pipeline.spans.waiting import Held, Waiting
 from pipeline.storage.files import checksum
 
 SAMPLE_BYTES = 4096
@@ -75,6 +76,11 @@ class SplitIdentity(Strict):
     identity, and absent from commits of earlier versions of this package."""
     canonical: bool | None = None
     """See `DataFile`; absent in a run of earlier versions. Not part of the identity."""
+    given: list[list[str]] | None = None
+    """Places of the files of spans that wait (see `Waiting`), relative to `Data.root` if they are below it. Not part of
+    the identity."""
+    held: dict[str, Held] | None = None
+    """Spans that are set aside, by name. Not part of the identity."""
 
     def model_post_init(self, context: Any) -> None:
         """Raise ValueError unless every row belongs to a span, and the spans follow each other."""
@@ -115,7 +121,7 @@ class SplitIdentity(Strict):
 def digest_of(split: Mapping[str, Any]) -> str:
     """Checksum of a split's identity in the form that `as_json` returns."""
     files = [{name: value for name, value in file.items() if name != "version"} for file in split["files"]]
-    others = {name: value for name, value in split.items() if name not in ("columns", "canonical")}
+    others = {name: value for name, value in split.items() if name not in ("columns", "canonical", "given", "held")}
     return checksum(json.dumps({**others, "files": files}).encode())
 
 
@@ -136,6 +142,10 @@ class Begun:
     """Number of keys of each shard in the last commit."""
     sides: SideFiles = field(default_factory=SideFiles)
     """The files that features read."""
+    done: int = 0
+    """Number of spans that the run is done with: their files are not opened."""
+    waiting: Waiting | None = None
+    """What follows `splits` in the training data, if it has spans."""
 
     def files(self, split: str) -> list[tuple[str, int | None]]:
         """Names of the split's files, in order, and their versions (see `FileIdentity`)."""
@@ -149,7 +159,8 @@ class Begun:
     @property
     def is_over(self) -> bool:
         """True if the run has spans and nothing left to train."""
-        return self.at is not None and self.at.span == len(self.splits["train"].spans or ())
+        waits = self.waiting is not None and (self.waiting.rows or self.waiting.held)
+        return self.at is not None and not waits and self.at.span == len(self.splits["train"].spans or ())
 
     @property
     def places(self) -> list[tuple[str, int | None]]:
@@ -275,7 +286,7 @@ def name_of(file: DataFile, root: Path) -> str:
 
 
 def begun_in(data: Mapping[str, Any]) -> Begun:
-    """Data of a run, from an identity in the form of `as_json`. Raises ValueError if it has another form."""
+    """All data of a run, from an identity in the form of `as_json`. Raises ValueError if it has another form."""
     return Begun(read_json(dict[str, SplitIdentity], json.dumps(data)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -53,16 +53,12 @@ class SideFiles:
         return (None, {}) if former == newest else (self.begun - 1, former)
 
 
-def sides_in(state: Mapping[str, Any], num_rows: Sequence[int], folder: Path) -> SideFiles:
-    """Side files of a run that goes on from a commit with this state. `num_rows`: rows of each span; `folder`: see
-    `SideFiles`."""
-    begun, left, epochs = 0, state["trained"], state["workflow"]["schedule"]["epochs"]
-    while begun < len(num_rows) and left > 0:
-        left -= num_rows[begun] * epochs
-        begun += 1
+def sides_in(state: Mapping[str, Any], begun: int, done: int, folder: Path) -> SideFiles:
+    """Side files of a run that goes on from a commit with this state. `begun`, `done`: numbers of spans with which
+    training has begun, and that it is done with; `folder`: see `SideFiles`."""
     by_span = state.get(BY_SPAN) or [(0, state["side_files"])]
     before = tuple((first, digests) for first, digests in by_span if first < begun)
-    return SideFiles(folder, {}, before, begun, within=left < 0)
+    return SideFiles(folder, {}, before, begun, within=begun > done)
 
 
 def keep_side_files(data: Data, digests: Mapping[str, str], folder: Path, files: Files) -> None:

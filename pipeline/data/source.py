@@ -15,7 +15,7 @@ from pipeline.data.identity import Begun, FileIdentity, SplitIdentity
 from pipeline.data.order import PassOrder
 from pipeline.data.outside import BadValues, Outside
 from pipeline.data.side_files import SideFiles, side_digests, with_copies
-from pipeline.data.split_files import check_signs, files_of_splits, list_split
+from pipeline.data.split_files import check_signs, chosen_files, files_of_splits, list_split
 from pipeline.data.window import Window
 from pipeline.files.description import Description
 from pipeline.files.find import DataFile
@@ -85,11 +85,17 @@ class Source:
         """Identity of each split."""
         files: dict[DataFile, FileIdentity] = {}
         empty: dict[DataFile, frozenset[str]] = {}
-        of_splits = {"test": list(scoring.files)} if scoring else files_of_splits(data, begun, described)
+        found = None if scoring else files_of_splits(data, begun, described)
+        of_splits = found.of if found else {"test": list(scoring.files) if scoring else []}
+        self.set_aside: list[str] = []
+        """A line for each span that this session is the first to set aside."""
         for split in SPLITS:
             has_spans = split == "train" and data.spans_by and not scoring
             was = begun.splits.get(split, NO_SPANS) if has_spans else None
-            listed = list_split(of_splits.get(split, ()), check, data, was)
+            listed = list_split(of_splits.get(split, ()), check, data, was, begun)
+            if found and has_spans:
+                listed, self.set_aside = chosen_files(listed, begun, found.known)
+                listed = replace(listed, identity=listed.identity.model_copy(update={"given": found.given}))
             check.end_split("the files to score" if scoring else f"data.{split}")
             self._groups[split] = listed.groups
             self.identity[split] = listed.identity.model_copy(update={"canonical": canonical or None})

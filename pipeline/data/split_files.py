@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import filecmp
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -13,6 +15,7 @@ import pyarrow as pa
 from pipeline.data.files import InputColumn, SchemaCheck, listings_of, with_derived
 from pipeline.data.groups import RowGroup, list_groups
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, file_difference, name_of, split_identity
+from pipeline.data.waiting import chosen
 from pipeline.features.settings import Cross, Lookup
 from pipeline.files.description import Description
 from pipeline.files.find import DataFile, check_once, find, is_hidden, named, place_of, typed
@@ -22,17 +25,29 @@ from pipeline.spans.calendar import CalendarMaker
 from pipeline.workflow import Data
 
 
-def files_of_splits(data: Data, begun: Begun, described: Description) -> dict[str, list[DataFile]]:
+@dataclass(frozen=True, slots=True)
+class SplitFiles:
+    of: dict[str, list[DataFile]]
+    """The files of each split, in order."""
+    given: list[list[str]]
+    """See `SplitIdentity.given`."""
+    known: frozenset[str]
+    """Names of the files that the run has, or that this command names."""
+
+
+def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFiles:
     """The files of each split, with columns that agree with the description. A run started with the same files keeps
     its order, and also keeps files whose names have since become ignored. Training data with spans consists of the
-    run's files, followed by those of `begun.extend`. Raises ValueError if a file is named twice, unless the run started
-    that way."""
+    run's files, followed by those of spans that wait, and by those of `begun.extend`. Raises ValueError if a file is
+    named twice, unless the run started that way."""
     root = data.root.expanduser().absolute()
     spans = _of_spans(data, begun) if data.spans_by else []
-    other = data.model_copy(update={"train": ()}) if spans else data
+    other = data.model_copy(update={"train": ()}) if spans or begun.waiting else data
     places = {str(root / name): version for name, version in begun.places}
     found = {split: [*listing.files] for split, listing in listings_of(other, places).items()}
-    same = bool(begun.splits) and not spans
+    given: list[tuple[str, ...]] = []
+    known = {name for name, _ in begun.files("train")} | (begun.waiting.files if begun.waiting else set())
+    same = bool(begun.splits) and not (spans or begun.waiting)
     for split, files in found.items():
         here = {name_of(file, data.root): file for file in files}
         was = [name for name, _ in begun.files(split)]
@@ -42,20 +57,50 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> dict[st
         same = same and here.keys() == {*was}
         found[split] = [here[name] for name in was] if here.keys() == {*was} else files
     if data.spans_by:
-        added = added_files(data, begun.extend)
-        of_train = spans or found["train"]
-        places_of_train = {file.place for file in of_train}
-        found["train"] = [*of_train, *(file for file in added if file.place not in places_of_train)]
+        added, again = added_files(data, begun.extend), _listed_again(data, begun)
+        of_train: dict[str, DataFile] = {}
+        for file in (*spans, *found["train"], *(file for _, files in again for file in files), *added):
+            of_train.setdefault(file.place, file)
+        found["train"] = [*of_train.values()]
+        given = (
+            [places for places, files in again if _has_waiting(files, data, begun)] if begun.waiting else [data.train]
+        )
+        given = [*given, *filter(None, [begun.extend])]
+        known |= {name_of(file, data.root) for file in added}
     if not same:
         check_once({f"data.{split}": files for split, files in found.items()})
     every = typed([file for files in found.values() for file in files], described.types)
     ready = iter(with_derived(every, data, described))
-    return {split: list(islice(ready, len(files))) for split, files in found.items()}
+    return SplitFiles(
+        {split: list(islice(ready, len(files))) for split, files in found.items()},
+        [[name_of(DataFile(place_of(place, data.root)), data.root) for place in places] for places in given],
+        frozenset(known),
+    )
 
 
 def added_files(data: Data, extend: Sequence[str]) -> list[DataFile]:
     """Files to extend a run by. Raises ValueError as `find` does."""
     return list(find(extend, data.root, "--extend", "Parquet").files)
+
+
+def _listed_again(data: Data, begun: Begun) -> list[tuple[tuple[str, ...], list[DataFile]]]:
+    """Places that were given for spans that wait, and the files that are there now."""
+    found = []
+    for places in begun.waiting.given if begun.waiting else ():
+        files: list[DataFile] = []
+        for place in places:
+            # All files of a place may be gone, which `chosen` reports by span.
+            with suppress(ValueError):
+                files += find([place], data.root, "data.train", "Parquet").files
+        found.append((places, files))
+    return found
+
+
+def _has_waiting(files: Sequence[DataFile], data: Data, begun: Begun) -> bool:
+    """True if a place is to be listed again: it has files that are not final, or none, though some may come back."""
+    final = {name for name, _ in begun.files("train")}
+    waits = begun.waiting is not None and bool(begun.waiting.rows or begun.waiting.held)
+    return any(name_of(file, data.root) not in final for file in files) if files else waits
 
 
 def _of_spans(data: Data, begun: Begun) -> list[DataFile]:
@@ -78,24 +123,32 @@ class ListedSplit:
     notes: list[str]
 
 
-def list_split(files: Iterable[DataFile], check: SchemaCheck, data: Data, was: SplitIdentity | None) -> ListedSplit:
+def list_split(
+    files: Iterable[DataFile], check: SchemaCheck, data: Data, was: SplitIdentity | None, begun: Begun
+) -> ListedSplit:
     """Inspect all files of a split. `was`: the split so far, if it has spans, which are then continued; otherwise None.
-    A file in `was` may be gone, since data already trained on is not read again. Raises ValueError if a file does not
-    fit."""
+    A file in `was` may be gone, since data already trained on is not read again; if the run is done with all its rows,
+    it is not opened. A copy of another file is left out. Raises ValueError if a file does not fit."""
     known = {file.path: file for file in was.files} if was else {}
-    maker = CalendarMaker(data, was.spans or (), check.described) if was else None
+    aside = begun.waiting.held if begun.waiting else ()
+    maker = CalendarMaker(data, was.spans or (), check.described, aside) if was else None
     identities: dict[DataFile, FileIdentity] = {}
     groups: list[RowGroup] = []
     empty: dict[DataFile, frozenset[str]] = {}
     for file in files:
         name = name_of(file, data.root)
         before = known.get(name)
-        if was and before and not is_remote(file.place) and not Path(file.place).exists():
+        gone = before and not is_remote(file.place) and not Path(file.place).exists()
+        if was and before and (gone or (before.spans and all(span < begun.done for span, _ in before.spans))):
             identities[file], empty[file] = before.model_copy(update={"types": was.types_of(before)}), frozenset()
             sizes = [rows for count, rows in before.row_groups for _ in range(count)]
             groups += [RowGroup(file, number, rows, 0, 0) for number, rows in enumerate(sizes) if rows]
             continue
-        identity, of_file, empty[file] = list_groups(file, check, name)
+        identity, of_file, of_nulls = list_groups(file, check, name)
+        if maker and not before and (other := _copied(file, identity, identities)):
+            maker.notes.append(f"{file} is a copy of {other}, so it is left out")
+            continue
+        empty[file] = of_nulls
         groups += [group for group in of_file if group.num_rows]
         if maker:
             if before and before.row_groups != identity.row_groups:
@@ -108,6 +161,37 @@ def list_split(files: Iterable[DataFile], check: SchemaCheck, data: Data, was: S
     labels = maker.labels if maker else None
     identity_of_all = split_identity(list(identities.values()), labels)
     return ListedSplit(identity_of_all, groups, identities, empty, maker.notes if maker else [])
+
+
+def _copied(path: DataFile, identity: FileIdentity, others: Mapping[DataFile, FileIdentity]) -> DataFile | None:
+    """The file, among `others`, with the same bytes as another one with rows; None if there is none."""
+    for other, known in others.items():
+        same_place = path.partitions == other.partitions
+        if identity.row_groups and same_place and not file_difference(known, identity, {}, {}):
+            gone = is_remote(path.place) or not Path(other.place).exists()
+            if gone or filecmp.cmp(path.place, other.place, shallow=False):
+                return other
+    return None
+
+
+def chosen_files(listed: ListedSplit, begun: Begun, known: frozenset[str]) -> tuple[ListedSplit, list[str]]:
+    """The part of the training split that this command may train on, and a line for each span that is newly set aside
+    (see `chosen`)."""
+    if begun.waiting is None:
+        return listed, []
+    identity, lines = chosen(listed.identity, begun.waiting, known, len(begun.splits["train"].spans or ()))
+    kept = {file.path: file for file in identity.files}
+    files = {
+        file: kept[was.path].model_copy(update={"types": was.types})
+        for file, was in listed.files.items()
+        if was.path in kept
+    }
+    places = {name: place for place, name in enumerate(kept)}
+    files = dict(sorted(files.items(), key=lambda item: places[item[1].path]))
+    groups = sorted(
+        (group for group in listed.groups if group.file in files), key=lambda group: places[files[group.file].path]
+    )
+    return replace(listed, identity=identity, groups=groups, files=files), lines
 
 
 def _cuts(maker: CalendarMaker, file: DataFile, name: str) -> list[tuple[int, int]]:

@@ -29,8 +29,11 @@ def place_of(at: Position) -> str:
 class Committer:
     """Takes commits. Belongs to the driver; use it only while the pipeline is drained."""
 
-    def __init__(self, crew: Crew, commits: Commits, kept: Sequence[Manifest], totals: DiskTotals) -> None:
-        """`kept`: the existing commits. `totals`: counters that every commit adds to."""
+    def __init__(
+        self, crew: Crew, commits: Commits, kept: Sequence[Manifest], totals: DiskTotals, position: Position = START
+    ) -> None:
+        """`kept`: the existing commits. `totals`: counters that every commit adds to. `position`: where the run goes on
+        from the newest commit."""
         self._crew = crew
         self._commits = commits
         self.newest = kept[-1] if kept else None
@@ -40,11 +43,8 @@ class Committer:
         self.began = 0.0
         """Start time of the last commit of this session, from `time.perf_counter`."""
         self.totals = totals
-
-    @property
-    def position(self) -> Position:
+        self.position = position
         """Position at which a run resumes from the newest commit."""
-        return Position(**self.newest.state["position"]) if self.newest else START
 
     @property
     def number(self) -> int:
@@ -90,6 +90,7 @@ class Committer:
         manifest = replace(joined, name=name, dense=dense, state=of_run, format=written)
         self._commits.publish(manifest)
         self.newest = self.opened = manifest
+        self.position = Position(**of_run["position"])
         kept = self._commits.kept(give_up)
         given_up = [m.number for m in self._commits.kept_spans() if m not in kept]
         self._commits.prune(kept)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
@@ -15,6 +15,7 @@ from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.agenda import START, Agenda, Position
 from pipeline.data.side_files import BY_SPAN, FOLDER, remove_copies
 from pipeline.data.source import Source
+from pipeline.data.waiting import held_by_guard
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.committer import Committer
 from pipeline.driver.loop import CAPS, DueCommit, cap_needed, stretches
@@ -22,7 +23,7 @@ from pipeline.driver.observers import MetricsFile, Observers, TerminalDisplay, l
 from pipeline.driver.pauses import Pauses
 from pipeline.driver.recovery import Recovery
 from pipeline.driver.result import WORKFLOW, earlier_result, is_tested, write_outputs, write_result
-from pipeline.driver.resume import description, known_speed, read_commits, remove_leftovers
+from pipeline.driver.resume import description, known_speed, position_over, read_commits, records_all, remove_leftovers
 from pipeline.driver.runner import StretchRunner
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.signals import on_signal
@@ -72,6 +73,11 @@ class Driver:
         self._of_spans = {BY_SPAN: by_span} if len(by_span) > 1 else {}
         self._read_commits = partial(read_commits, self.commits, source.identity, self._description, setup)
         self._recovery = Recovery()
+        self.set_aside = source.set_aside
+        self.accepted: Collection[str] = ()
+        """Names of spans that the guard does not judge."""
+        self.held = ""
+        """Why a span was set aside, which ended the session: the next one goes on without it."""
         self._opened = ExitStack()
         self._opened.callback(source.close)
 
@@ -107,7 +113,8 @@ class Driver:
         """Open the last commit on all workers. Unfinished files of an earlier run are deleted only afterwards, when the
         commit is known to be readable."""
         self.runner.history = history
-        self.committer = Committer(self.crew, self.commits, kept, history.disk)
+        at = position_over(kept[-1], self._description) if kept else START
+        self.committer = Committer(self.crew, self.commits, kept, history.disk, at)
         self.crew.open(kept)
         self.commits.prune(kept)
         remove_leftovers(self.folder)
@@ -190,13 +197,16 @@ class Driver:
         self.pauses.go_on()
         pace, every_blocks = self.runner.pace, self.setup.workflow.commit.every_blocks
         begin = None if self._is_over else self.agenda.block_at(self.committer.position, pace.block_batches)
-        if begin is None and not self._is_over and self.agenda.end.span is not None:
+        newest = self.committer.newest
+        is_news = newest is None or not records_all(newest, self._description)
+        if begin is None and is_news and self.agenda.end.span is not None:
             self.commit(DueCommit(None))  # The new spans need no training yet: record their files.
         stopped: Refusal | None = None
         for stretch in stretches(self.agenda, begin, pace, every_blocks, self.runner.make_room, self.commit):
             if self.pauses.signal or self.best.stops(self.history):
                 return None
-            check_guard(stretch.blocks[0], self.history.epochs, self.setup.workflow.metrics.guard)
+            if holds(self, stretch.blocks[0]):
+                return None
             self.runner.stretch(stretch)
             stopped = stretch.refusal
         return stopped
@@ -259,6 +269,25 @@ class Driver:
             self.runner.say(remark)
         self.pauses.go_on()
         return bool(given_up)
+
+
+def holds(driver: Driver, block: Block) -> bool:
+    """True if the guard objects to the span that begins with this block, which is then set aside by a commit. Raises
+    GuardStopped if the workflow does not say so, or if the span shares a file with another one."""
+    history, metrics = driver.history, driver.setup.workflow.metrics
+    train, label = driver._source.identity["train"], history.spans.get(block.span)
+    try:
+        if label not in driver.accepted:
+            check_guard(block, history.spans, history.epochs, metrics.guard)
+        return False
+    except GuardStopped as stopped:
+        if metrics.guard_then == "stop" or not (held := held_by_guard(train, block.span or 0)):
+            raise
+        described = driver._description["data"]["train"]
+        described["held"] = {**described.get("held", {}), label: held.model_dump()}
+        driver.commit(DueCommit(block))
+        driver.held = str(stopped)
+        return True
 
 
 def ended_by(error: Exception, what_is_kept: Callable[[str], str]) -> PipelineError:

@@ -11,6 +11,7 @@ from pipeline.data.identity import Begun, name_of
 from pipeline.data.split_files import added_files
 from pipeline.files.find import find
 from pipeline.messages.uris import is_remote
+from pipeline.spans.waiting import Waiting
 from pipeline.workflow import Data, Workflow
 
 MAX_NAMED = 5
@@ -18,11 +19,12 @@ MAX_NAMED = 5
 
 
 def extended(
-    workflow: Workflow, begun: Begun, extend: Sequence[str], known_ok: bool, say: Callable[[str], None]
-) -> Begun:
+    workflow: Workflow, begun: Begun, extend: Sequence[str], known_ok: bool, say: Callable[[str], None],
+    as_is: Sequence[str] = (), without: Sequence[str] = (),
+) -> Begun:  # fmt: skip
     """Data of the run, extended. `extend`: files, folders or patterns to add, relative to the current folder.
     `known_ok`: skip files that the run already has; otherwise they are refused, unless the run still has spans to
-    train, as after an interruption.
+    train, as after an interruption. `as_is`, `without`: see `Waiting`.
 
     Raises ValueError if the workflow has no spans, if a file is known, or if nothing is found.
     """
@@ -42,9 +44,10 @@ def extended(
             f"--extend names {_some(again)}, which the run has already trained on; name only new files, or skip "
             "known ones with --known-ok"
         )
-    if known and (others := _matched(workflow.data) - known - {*given}):
+    waiting = (begun.waiting or Waiting(())).with_choices(as_is, without)
+    if known and (others := _matched(workflow.data) - known - waiting.files - {*given}):
         say(f"data.train matches {_some(sorted(others))}, which the run does not have; --extend trains on them")
-    return replace(begun, extend=places)
+    return replace(begun, extend=places, waiting=waiting if begun.waiting else None)
 
 
 def _matched(data: Data) -> set[str]:

@@ -7,7 +7,7 @@ from pipeline.commits.reading import hold
 from pipeline.commits.run_state import newest_state
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.result import WORKFLOW, agrees, check_outputs, is_tested, read_result
-from pipeline.driver.resume import check_newest, description
+from pipeline.driver.resume import check_newest, description, position_over, records_all
 from pipeline.driver.session import Session
 from pipeline.monitor.history import History
 from pipeline.monitor.report import evaluated, summary
@@ -24,20 +24,23 @@ def finished(session: Session) -> list[str]:
         return []
     with hold(run_dir, "last") as held:
         newest = held.manifest
-    at, workflow, agenda = newest_state([newest]).at, checked.workflow, checked.agenda
+    newest_state([newest])
+    workflow, agenda = checked.workflow, checked.agenda
     history, best = History(), BestEpoch(workflow)
     history.load(newest.state)
-    if at != agenda.end and not best.stops(history):
-        return []
     # The devices of other processes are unknown until these start, and a difference only causes a warning.
     model = newest.state["environment"].get("device", "") if session.spec else session.device.model
-    source = checked.source
-    now = description(workflow, source.identity, model, checked.world, agenda.steps_of_epoch, source.side_files)
+    now = description(
+        workflow, checked.source.identity, model, checked.world, agenda.steps_of_epoch, checked.source.side_files
+    )
+    at = position_over(newest, now)
+    if not (at == agenda.end and records_all(newest, now)) and not best.stops(history):
+        return []
     warnings = check_newest([newest], now, agenda, workflow)
     result = read_result(run_dir)
     if not result or result["stopped"] or not agrees(result, newest.state["epochs"], newest.state["trained"]):
         return []
-    if not is_tested(result, agenda.num_examples, source.identity):
+    if not is_tested(result, agenda.num_examples, checked.source.identity):
         return []
     if any(check_outputs(run_dir, newest)) or not (run_dir / WORKFLOW).is_file():
         return []

@@ -20,18 +20,23 @@ from pipeline.commits.manifest import OTHER_VERSION, RESERVE_NAME, Commits, Mani
 from pipeline.commits.reading import hold
 from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
-from pipeline.data.identity import Begun, Identity, as_json, begun_in, differences
+from pipeline.data.identity import Begun, Identity, SplitIdentity, as_json, begun_in, difference, differences
 from pipeline.data.side_files import FOLDER, sides_in
+from pipeline.data.waiting import final_part, is_recorded, resumed_at, waiting_in
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.result import OUTPUTS
+from pipeline.files.find import place_of
 from pipeline.machine.compiler import CACHE, compiler, compiler_version, processor
+from pipeline.messages.uris import is_remote
 from pipeline.monitor.history import History
 from pipeline.own_code.code import EDITED, code_digest, is_other_code
 from pipeline.preflight.setup import Setup
+from pipeline.settings import read_json
+from pipeline.spans.waiting import begun_and_done
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged
 from pipeline.storage.folder import Folder
-from pipeline.workflow import Workflow, read_kept
+from pipeline.workflow import Data, Workflow, read_kept
 
 CHANGE_NO_BIT = (
     "name", "data.root", "data.train", "data.validation", "data.test", "data.synthetic",
@@ -52,7 +57,7 @@ CHANGE_LATER_BITS = (
 DECIDE_THE_RESULT = ("optimizer", "metrics", "schedule.plateau", "model.compile")
 """Settings that must not change after a run has ended: with other values, its results would not be those of the
 workflow. Threads are exempt, since their default depends on the machine."""
-SCORE_SPANS = ("metrics.score_spans", "metrics.guard")
+SCORE_SPANS = ("metrics.score_spans", "metrics.guard", "metrics.guard_then")
 """Settings that affect the scoring of later spans only."""
 MAX_NAMED, MAX_VALUE = 8, 60
 """Maximum number of differences named in a message, and of characters per value."""
@@ -106,7 +111,7 @@ def check_same_run(
     `before`, `now`: `description`s. `position`: that of the commit. `kind`: `model.kind` of the current workflow.
     `ended`: nothing is left to train, so the old results are final. Nothing that `before` names is imported.
     """
-    other, types = differences(before["data"], now["data"]), now["data"]["train"]["types"]
+    other, types = differences(_final_data(before), now["data"]), now["data"]["train"]["types"]
     if not before["data"]["test"]["files"]:
         # The test follows all training, so it can be added to a run without one, even after the run has ended.
         other.pop("test", None)
@@ -127,7 +132,7 @@ def check_same_run(
     if train := other.pop("train", None):
         way = "" if position.span is None else "; restore the file, or, once all its rows were trained on, remove it"
         refused.append(f"data.train: {train}{way}")
-    elif steps != steps_were and not refused:
+    elif steps != steps_were and not refused and before.get("trained", 1):
         # The last step of a row and the history of rates are counted in steps of the run.
         refused.append(
             f"steps of an epoch: were {steps_were}, are {steps}, since with batch norm a last batch that is too small "
@@ -159,6 +164,16 @@ def check_same_run(
         f"metrics of {split} are from here on of other data, and cannot be compared with earlier ones: {text}"
         for split, text in other.items()
     ]
+
+
+def _final_data(before: Mapping[str, Any]) -> dict[str, Any]:
+    """The data of a commit, without the spans that wait."""
+    (train,) = _train_of(before)
+    if train.calendar is None:
+        return dict(before["data"])
+    epochs = before["workflow"]["schedule"]["epochs"]
+    num_begun, _ = begun_and_done(train.calendar.num_rows, epochs, before["trained"])
+    return {**before["data"], **as_json({"train": final_part(train, num_begun)})}
 
 
 def _check_answers(differences: Sequence[str], of_data: bool) -> None:
@@ -249,13 +264,55 @@ def begun_of(run_dir: Path) -> Begun:
     """Data of the newest commit of a run directory; empty if there is no commit or it is damaged. Damage is reported
     later, when commits are opened."""
     with suppress(Damaged, ValueError, OSError, LookupError, TypeError), hold(run_dir, "last") as held:
-        position = Position(**held.manifest.state["position"])
-        keys, state, at = held.manifest.keys_of_shards, held.manifest.state, position
-        begun = replace(begun_in(state["data"]), keys_of_shards=keys)
-        if at.span is None or not (calendar := begun.splits["train"].calendar):
+        state = held.manifest.state
+        begun = replace(begun_in(state["data"]), keys_of_shards=held.manifest.keys_of_shards)
+        train = begun.splits["train"]
+        if train.calendar is None:
             return begun
-        return replace(begun, at=at, sides=sides_in(state, calendar.num_rows, run_dir / FOLDER))
+        epochs, trained = state["workflow"]["schedule"]["epochs"], state["trained"]
+        num_begun, num_done = begun_and_done(train.calendar.num_rows, epochs, trained)
+        final = final_part(train, num_begun)
+        return replace(
+            begun, splits={**begun.splits, "train": final}, at=resumed_at(state, train, train), done=num_done,
+            waiting=waiting_in(train, final), sides=sides_in(state, num_begun, num_done, run_dir / FOLDER),
+        )  # fmt: skip
     return Begun()
+
+
+def _train_of(*states: Mapping[str, Any]) -> Iterator[SplitIdentity]:
+    return (read_json(SplitIdentity, json.dumps(state["data"]["train"])) for state in states)
+
+
+def position_over(newest: Manifest, described: Mapping[str, Any]) -> Position:
+    """Position at which a run goes on from its newest commit, over the data of this session's `description`."""
+    was, now = _train_of(newest.state, described)
+    return resumed_at(newest.state, was, now)
+
+
+def records_all(newest: Manifest, described: Mapping[str, Any]) -> bool:
+    """True if the newest commit knows all spans of this session's data."""
+    was, now = _train_of(newest.state, described)
+    return is_recorded(was, now, position_over(newest, described))
+
+
+def begun_like(run_dir: Path, data: Data) -> Begun:
+    """Data of a new run over the spans and files of the newest commit of another run, in the same order. Raises
+    ValueError if it has no spans, or a file is gone."""
+    with hold(run_dir, "last") as held:
+        begun = begun_in(held.manifest.state["data"])
+    train = begun.splits["train"]
+    if train.calendar is None:
+        raise ValueError(f"--like {run_dir}: the training data of this run has no spans; leave --like out")
+    for name, _ in begun.files("train"):
+        if not is_remote(place := place_of(name, data.root)) and not Path(place).exists():
+            raise ValueError(f"--like {run_dir}: {place}, which it was trained on, is gone; put it back")
+    return replace(begun, splits={**begun.splits, "train": train.model_copy(update={"held": None})})
+
+
+def check_alike(run_dir: Path, begun: Begun, now: Identity) -> None:
+    """Raises ValueError if files changed since `begun_like`'s run was trained on them."""
+    if said := difference(begun.splits["train"], now["train"]):
+        raise ValueError(f"--like {run_dir}: data.train: {said}; restore the file")
 
 
 def check_newest(
@@ -265,10 +322,11 @@ def check_newest(
     of the workflow. Returns warnings. Raises ValueError if this run may not resume, and Damaged if no run can."""
     newest, history = newest_state(kept), History()
     history.load(kept[-1].state)
-    ended = newest.at == agenda.end or BestEpoch(workflow).stops(history)
-    warnings = check_same_run(kept[-1].state, described, newest.at, workflow.model.kind, ended)
+    at = position_over(kept[-1], described)
+    ended = at == agenda.end or BestEpoch(workflow).stops(history)
+    warnings = check_same_run(kept[-1].state, described, at, workflow.model.kind, ended)
     with naming(kept[-1]):
-        newest.check_trained(agenda.trained_before(newest.at))
+        newest.check_trained(agenda.trained_before(at))
     return warnings
 
 

@@ -17,7 +17,7 @@ from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
 from pipeline.driver.extend import extended
 from pipeline.driver.open import make_run_dir, open_crew, open_local, open_pool, recruit, shared_by
-from pipeline.driver.resume import begun_of
+from pipeline.driver.resume import begun_like, begun_of, check_alike
 from pipeline.errors import refuse_remote
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.setup import Setup, check, divide_caps
@@ -48,12 +48,13 @@ class Session:
 def plan_session(
     workflow: Workflow, run_dir: Path | None, serial: bool, workers: int | None, scheduler: str | None,
     say: Callable[[str], None], dashboard: str | None = None, fresh: bool = False, extend: Sequence[str] = (),
-    known_ok: bool = False,
+    known_ok: bool = False, as_is: Sequence[str] = (), without: Sequence[str] = (),
+    like: Path | None = None,
 ) -> Session:  # fmt: skip
     """Check everything that requires no examples. `run_dir`: by default runs/NAME. `workers`, `scheduler`, `dashboard`:
     as in `pipeline run`. `say`: called with warnings. `fresh`: do not resume an earlier run in `run_dir`. `extend`,
-    `known_ok`: see `extended`. Raises ValueError if a setting conflicts with the data, the machine or another
-    setting."""
+    `known_ok`, `as_is`, `without`: see `extended`. `like`: see `begun_like`. Raises ValueError if a setting conflicts
+    with the data, the machine or another setting."""
     run_dir = folder_of_run(workflow, run_dir)
     world = 1 if workers is None else workers
     workflow = shared_by(workflow, world, scheduler)
@@ -75,11 +76,16 @@ def plan_session(
             f"--fresh would move {run_dir} aside, and init_from begins with it; give the new run another folder with "
             "--out"
         )
-    begun = extended(workflow, Begun() if fresh else begun_of(run_dir), extend, known_ok, say)
+    begun = Begun() if fresh else begun_of(run_dir)
+    is_new = not begun.splits
+    alike = begun_like(like, workflow.data) if like and is_new else None
+    begun = extended(workflow, alike or begun, extend, known_ok, say, as_is, without)
     checked = check(workflow, device, say, world, scheduler is None, run_dir, begun)
     for remark in check_changes(workflow.data, checked.source.sides, checked.source.side_files):
         say(remark)
-    if workflow.init_from and not (begun and begun.splits):
+    if like and alike:
+        check_alike(like, alike, checked.source.identity)
+    if workflow.init_from and is_new:
         from pipeline.warm_start.first_commit import rows_to_take
 
         checked = replace(checked, rows_before=rows_to_take(checked))

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.agenda import Agenda, Position
+from pipeline.data.agenda import START, Agenda
 from pipeline.data.identity import Begun
 from pipeline.data.source import Scoring, Source
 from pipeline.device.device import Described
@@ -70,8 +70,11 @@ class Checked:
 
     def first_blocks(self, num_blocks: int | None, block_batches: int) -> Iterator[Block]:
         """The first blocks to be trained or scored; None: all of them. For a run with spans, these start at its current
-        position or, if the run is complete, with its last pass, since the files of earlier spans may be gone."""
-        at, last = self.begun.at if self.begun else None, self.agenda.legs[-1]
-        if at and not (begin := self.agenda.block_at(at, block_batches)):
-            begin = self.agenda.block_at(Position(last.epoch, last.split, 0, last.span), block_batches)
-        return islice(self.agenda.blocks(block_batches, begin if at else None), num_blocks)
+        position, since the files of earlier spans may be gone; if nothing is left, they are those of the last span that
+        waits or, if none does, of the last pass."""
+        at = self.begun.at if self.begun else None
+        if begin := self.agenda.block_at(at or START, block_batches):
+            return islice(self.agenda.blocks(block_batches, begin), num_blocks)
+        passes = self.agenda.passes
+        last = (passes and passes.last_waiting) or self.agenda.legs[-1]
+        return islice(self.agenda.blocks_of(last, block_batches), num_blocks)

@@ -90,6 +90,10 @@ def data(c: Checked) -> Checked:
     looked_at = workflow.data.model_copy(update={"train": ()}) if goes_on else workflow.data
     for remark in (*source.notes, *remarks(looked_at, source.num_examples)):
         c.say(f"warning: {remark}")
+    for line in source.set_aside:
+        c.say(f"warning: {line}")
+    if (held := source.identity["train"].held) and not source.set_aside:
+        c.say(f"set aside: {', '.join(f'span {label} ({one.why})' for label, one in held.items())}")
     return replace(c, source=source)
 
 

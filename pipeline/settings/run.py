@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -65,10 +65,12 @@ class Metrics(Strict):
     """Score each span of the training data (see `data.span`) with the model trained on the spans before it."""
     guard: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None = None
     """Maximum by which the normalized entropy of a span may exceed the mean of the seven spans scored before it. The
-    run stops before training on a worse span."""
+    run does not train on a worse span."""
+    guard_then: Literal["stop", "hold"] = "stop"
+    """What happens then: the run stops (exit code 3), or the span is set aside and later ones go on (exit code 4)."""
 
     @model_serializer(mode="wrap")
     def _without_default_spans(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Omit settings of spans that have their defaults, so that the bytes of commits without spans do not change."""
-        defaults = {"score_spans": True, "guard": None}
+        defaults = {"score_spans": True, "guard": None, "guard_then": "stop"}
         return {n: value for n, value in fields_of(self).items() if n not in defaults or value != defaults[n]}

@@ -5,7 +5,7 @@ Spans depend only on event times, paths or files, never on the command that adde
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -57,11 +57,11 @@ class Calendar:
 class CalendarMaker:
     """Divider of files, one by one, into spans, which continue those of the run so far."""
 
-    def __init__(self, data: Data, labels: Iterable[str], described: Description) -> None:
+    def __init__(self, data: Data, labels: Iterable[str], described: Description, aside: Collection[str] = ()) -> None:
         """`labels`: names of the run's existing spans; files with more rows for these are rejected. `described`: what
-        is known of the columns."""
+        is known of the columns. `aside`: names of spans that were set aside, which may follow later ones."""
         self._kind, self._time, self._root, self._described = data.spans_by, data.time, data.root, described
-        self.labels = list(labels)
+        self.labels, self._aside = list(labels), aside
         self._num_known = len(self.labels)
         self._last_file: DataFile | None = None
         self._latest = 0
@@ -140,7 +140,7 @@ class CalendarMaker:
             starts = [0, *(np.flatnonzero(np.diff(seconds_N // length)) + 1).tolist(), len(seconds_N)]
             for begin, end in pairwise(starts):
                 label = datetime.fromtimestamp(int(seconds_N[begin]), UTC).isoformat()[:width]
-                if self.labels and label < self.labels[-1]:
+                if self.labels and label < self.labels[-1] and label not in self._aside:
                     raise ValueError(self._out_of_order(label, path, row + begin))
                 is_new = label not in self.labels[-1:]
                 span = self._number_of(label, path, row + begin)

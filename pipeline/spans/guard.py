@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pipeline.errors import PipelineError
@@ -25,31 +25,37 @@ def span_scores(epochs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return list({entry["span"]: entry for entry in epochs if entry["split"] == SPAN}.values())
 
 
-def check_guard(block: Block, epochs: Sequence[Mapping[str, Any]], guard: float | None) -> None:
-    """Raises GuardStopped if a block starts the training on a span whose score the guard rejects. `epochs`: see
-    `History.epochs`."""
+def check_guard(
+    block: Block, spans: Mapping[int | None, str], epochs: Sequence[Mapping[str, Any]], guard: float | None
+) -> None:
+    """Raises GuardStopped if a block starts the training on a span whose score the guard rejects. `spans`, `epochs`:
+    see `History`."""
     begins = block.trains and block.span is not None and block.first_batch == 0 and block.epoch == 0
-    if begins and epochs and epochs[-1]["split"] == SPAN and (why := why_stopped(epochs, guard)):
+    if begins and (why := why_stopped(spans[block.span], [*spans.values()], epochs, guard)):
         raise GuardStopped(why)
 
 
-def why_stopped(epochs: Sequence[Mapping[str, Any]], guard: float | None) -> str | None:
-    """Return the reason why a run must not train on the last scored span; None if it may. Spans scored before any
-    training do not count, nor do those with undefined normalized entropy."""
-    scores = span_scores(epochs)
-    if guard is None or not scores:
+def why_stopped(
+    label: str, spans: Collection[str], epochs: Sequence[Mapping[str, Any]], guard: float | None
+) -> str | None:
+    """Return the reason why a run must not train on the span `label`, which was scored last; None if it may. Of others,
+    only the scores of `spans` count, which are not set aside, and none before any training, nor an undefined one."""
+    scores = [entry for entry in span_scores(epochs) if entry["span"] in spans]
+    if guard is None or not scores or scores[-1]["span"] != label:
         return None
     *before, last = scores
-    known = [entry["ne"] for entry in before if entry["trained"] and math.isfinite(entry["ne"])][-GUARDED_SPANS:]
+    known = [entry for entry in before if entry["trained"] and math.isfinite(entry["ne"])][-GUARDED_SPANS:]
     if not known or not math.isfinite(last["ne"]):
         return None
-    mean = sum(known) / len(known)
+    means = {name: sum(one[name] for one in known) / len(known) for name in ("ne", "examples", "calibration")}
+    mean = means["ne"]
     if last["ne"] <= mean + guard:
         return None
     spans = f"the {len(known)} spans" if len(known) > 1 else "the span"
     return (
         f"stopped by the guard: span {last['span']} has a normalized entropy of {last['ne']:.5f}, which exceeds the "
-        f"mean of {spans} before it, {mean:.5f}, by more than metrics.guard, {guard}. Its mean prediction is "
-        f"{last['calibration']:.3f} times its mean label. The span was not trained on; check how its labels and "
-        "columns were made, or train on it anyway with --set metrics.guard=null"
+        f"mean of {spans} before it, {mean:.5f}, by more than metrics.guard, {guard}. It has {last['examples']:,} "
+        f"rows (before: {means['examples']:,.0f}), and its mean prediction is {last['calibration']:.3f} times its mean "
+        f"label (before: {means['calibration']:.3f}). The span was not trained on; check how its labels and columns "
+        f"were made, and correct its files, or train on it as it is with --accept {label}"
     )

@@ -6,21 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pipeline.spans.waiting import begun_and_done
+
 
 def spans_done(state: Mapping[str, Any]) -> tuple[int, bool]:
     """Number of spans that were trained on before a commit, and True if no other span was trained on in part. `state`:
     that of the commit's manifest; its training data must have spans."""
-    train, left = state["data"]["train"], state["trained"]
-    rows = Counter[int]()
+    train, rows = state["data"]["train"], Counter[int]()
     for file in train["files"]:
         for span, num_rows in file["spans"]:
             rows[span] += num_rows
-    for span in range(len(train["spans"])):
-        passes = state["workflow"]["schedule"]["epochs"] * rows[span]
-        if left < passes:
-            return span, left == 0
-        left -= passes
-    return len(train["spans"]), True
+    num_rows = [rows[span] for span in range(len(train["spans"]))]
+    begun, done = begun_and_done(num_rows, state["workflow"]["schedule"]["epochs"], state["trained"])
+    return done, begun == done
 
 
 def kept_before(spans: Iterable[int], keep: int) -> set[int]:

@@ -24,7 +24,7 @@ class Leg:
     epoch: int
     """Number of the epoch, or of the pass over the span."""
     span: int | None = None
-    """Number of the span, from 0; for an evaluation of another split, that of the last span that has arrived."""
+    """Number of the span, from 0; for an evaluation of another split, that of the last span trained on."""
 
     @staticmethod
     def of(block: Block) -> Leg:
@@ -32,19 +32,19 @@ class Leg:
         return Leg(block.split, block.epoch, block.span)
 
 
-def epoch_legs(num_examples: Mapping[str, int], epochs: int, test_apart: bool) -> list[tuple[int, Leg]]:
-    """The passes over a fixed set of files, each with the number of its epoch. `num_examples`: number of examples of
-    each split. `test_apart`: omit the test."""
+def epoch_legs(num_examples: Mapping[str, int], epochs: int, test_apart: bool) -> list[Leg]:
+    """The passes over a fixed set of files. `num_examples`: number of examples of each split. `test_apart`: omit the
+    test."""
     evaluates = bool(num_examples.get("validation"))
     splits = ("train", "validation") if evaluates else ("train",)
-    legs = [(epoch, Leg(split, epoch)) for epoch in range(epochs) for split in splits]
-    return legs + [(epochs, Leg("test", epochs - 1))] * bool(num_examples.get("test") and not test_apart)
+    legs = [Leg(split, epoch) for epoch in range(epochs) for split in splits]
+    return legs + [Leg("test", epochs - 1)] * bool(num_examples.get("test") and not test_apart)
 
 
 @dataclass(frozen=True, slots=True)
 class SpanPasses:
-    """The passes over spans in order of arrival. The passes of a calendar are a prefix of those of any extended
-    calendar, except for the test, which comes last."""
+    """The passes over spans that are due, each scored before it is trained on. The passes of a calendar are a prefix of
+    those of any extended calendar, except for the test, which comes last."""
 
     num_rows: tuple[int, ...]
     """Number of rows of each span."""
@@ -53,20 +53,29 @@ class SpanPasses:
     epochs: int
     """Number of passes over each span."""
     scored: bool
-    """True if each span is scored on arrival."""
+    """True if each span is scored when it is due."""
 
-    def legs(self, num_examples: Mapping[str, int]) -> list[tuple[int, Leg]]:
-        """Each pass, with the number of the last span that must have arrived before it. `num_examples`: number of
-        examples of each other split."""
-        legs: list[tuple[int, Leg]] = []
-        for arrival, due in enumerate(self.arrivals):
-            passes = [Leg(SPAN, 0, arrival)] if self.scored else []
-            passes += [Leg("train", epoch, span) for span in due for epoch in range(self.epochs)]
-            if due and num_examples.get("validation"):
-                passes.append(Leg("validation", self.epochs - 1, arrival))
-            legs += [(arrival, leg) for leg in passes]
-        if num_examples.get("test"):
-            legs.append((len(self.arrivals) - 1, Leg("test", self.epochs - 1, len(self.arrivals) - 1)))
+    @property
+    def num_due(self) -> int:
+        """Number of spans that are due. The others, which follow them, wait for their labels."""
+        return sum(map(len, self.arrivals))
+
+    @property
+    def last_waiting(self) -> Leg | None:
+        """A pass over the last span if it is not due."""
+        return Leg(SPAN, 0, len(self.num_rows) - 1) if self.num_due < len(self.num_rows) else None
+
+    def legs(self, num_examples: Mapping[str, int]) -> list[Leg]:
+        """Each pass, in order. `num_examples`: number of examples of each other split."""
+        legs: list[Leg] = []
+        for due in filter(None, self.arrivals):
+            for span in due:
+                legs += [Leg(SPAN, 0, span)] if self.scored else []
+                legs += [Leg("train", epoch, span) for epoch in range(self.epochs)]
+            if num_examples.get("validation"):
+                legs.append(Leg("validation", self.epochs - 1, due[-1]))
+        if self.num_due and num_examples.get("test"):
+            legs.append(Leg("test", self.epochs - 1, self.num_due - 1))
         return legs
 
 

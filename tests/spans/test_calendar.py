@@ -28,7 +28,7 @@ def write(root: Path, *files: Any, name: str = "part-{}.parquet") -> None:
     """Write a file for each array of times; None: one without that column."""
     for number, times in enumerate(files):
         num = 3 if times is None else len(times)
-        table = pa.table({"click": [n % 2 for n in range(num)], "item": [*range(num)]})
+        table = pa.table({"click": [n % 2 for n in range(num)], "item": [*range(9 * number, 9 * number + num)]})
         table = table if times is None else table.append_column("at", times)
         path = root / name.format(number)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ import pipeline
 from pipeline.monitor.runs import main as runs
 from pipeline.run import main
 from pipeline.spans.guard import EXIT_CODE, GuardStopped
+from pipeline.spans.waiting import EXIT_CODE as SET_ASIDE
 from pipeline.verify import main as verify
 
 WORKFLOW = """
@@ -146,6 +147,83 @@ def test_the_guard_stops_before_a_bad_span_and_keeps_the_commit(days, capsys):
     assert result["epochs"][:2] == good["epochs"]
 
 
+def test_a_corrected_day_is_scored_again_and_trained_on(days, capsys):
+    write_days(days[0].parent, [200, 200, 200, 200])
+    for file in days:
+        learnable(file)
+    corrected = days[2].read_bytes()
+    flipped(days[2])
+    guarded = ["days.py", "--serial", *LEARNS, "--set", "metrics.guard=0.1"]
+    assert main([*guarded, "--extend", *map(str, days[1:3])]) == EXIT_CODE
+    days[2].unlink()
+    assert main(guarded) == SET_ASIDE
+    assert "span 2026-11-22 has 0 rows and had 200" in capsys.readouterr().err
+    assert main(guarded) == 0
+    Path("data/corrected.parquet").write_bytes(corrected)
+    assert main([*guarded, "--extend", "data/corrected.parquet"]) == 0
+    result = json.loads(Path("runs/days/result.json").read_text())
+    scores = [(e["span"], round(e["ne"], 1)) for e in result["epochs"]]
+    assert [span for span, _ in scores] == ["2026-11-20", "2026-11-21", "2026-11-22", "2026-11-22"]
+    assert scores[2][1] > scores[3][1]
+    alike = ["days.py", "--serial", *LEARNS, "--like", "runs/days", "--out", "alike"]
+    assert main(alike) == 0
+    assert json.loads(Path("alike/result.json").read_text())["fingerprint"] == result["fingerprint"]
+    assert main(alike) == 0, "a finished one has nothing to do"
+    Path("data/corrected.parquet").unlink()
+    assert main([*alike, "--fresh"]) == 2
+    assert "corrected.parquet, which it was trained on, is gone" in capsys.readouterr().err
+
+
+def test_a_bad_day_is_held_while_later_ones_go_on(days, capsys):
+    write_days(days[0].parent, [200, 200, 200, 200])
+    for file in days:
+        learnable(file)
+    flipped(days[2])
+    guarded = ["days.py", "--serial", *LEARNS, "--set", "metrics.guard=0.1", "--set", "metrics.guard_then=hold"]
+    assert main([*guarded, "--extend", *map(str, days[1:])]) == SET_ASIDE
+    assert "span 2026-11-22 has a normalized entropy of" in capsys.readouterr().err
+    result = json.loads(Path("runs/days/result.json").read_text())
+    assert (result["examples"], result["data"]["train"]["spans"]) == (600, ["2026-11-20", "2026-11-21", "2026-11-23"])
+    assert main(guarded) == 0, "later commands only name it"
+    assert "set aside: span 2026-11-22 (guard)" in capsys.readouterr().out
+    assert main([*guarded, "--accept", "2026-11-22"]) == 0
+    result = json.loads(Path("runs/days/result.json").read_text())
+    assert (result["examples"], result["data"]["train"]["spans"][-1]) == (800, "2026-11-22")
+    assert main(["days.py", "--serial", *LEARNS, "--like", "runs/days", "--out", "alike"]) == 0
+    assert json.loads(Path("alike/result.json").read_text())["fingerprint"] == result["fingerprint"]
+
+
+@pytest.mark.parametrize(("option", "examples"), [("--as-is", 20 + 31 + 4), ("--without", 20 + 31)])
+def test_a_day_that_lost_rows_is_taken_or_given_up(days, capsys, option, examples):
+    delayed = ["days.py", "--serial", "--set", "data.label_delay=1 d"]
+    assert main([*delayed, "--extend", str(days[1])]) == 0
+    pq.write_table(pq.read_table(days[1]).slice(0, 4), days[1])
+    assert main([*delayed, "--extend", str(days[2])]) == SET_ASIDE
+    assert main([*delayed, "--extend", str(days[3])]) == 0, "it is named once, and later days go on"
+    assert main([*delayed, option, "2026-11-21"]) == 0
+    assert json.loads(Path("runs/days/result.json").read_text())["examples"] == examples
+    assert main([*delayed, option, "2026-11-20"]) == 2
+    assert f"{option} 2026-11-20: no such span waits" in capsys.readouterr().err
+
+
+def test_a_copy_of_a_file_is_named_and_left_out(days, capsys):
+    assert main(["days.py", "--serial", "--extend", str(days[1])]) == 0
+    before = json.loads(Path("runs/days/result.json").read_text())["fingerprint"]
+    Path("data/copy.parquet").write_bytes(days[1].read_bytes())
+    assert main(["days.py", "--serial", "--extend", "data/copy.parquet"]) == 0
+    said = capsys.readouterr().err
+    assert f"{Path('data/copy.parquet').absolute()} is a copy of {days[1]}, so it is left out" in said
+    assert json.loads(Path("runs/days/result.json").read_text())["fingerprint"] == before
+
+
+def test_a_first_night_without_scores_trains_nothing(days):
+    waits = ["days.py", "--serial", "--no-score", "--set", "data.label_delay=2 d"]
+    assert main(waits) == 0
+    assert json.loads(Path("runs/days/result.json").read_text())["examples"] == 0
+    assert main([*waits, "--extend", *map(str, days[1:3])]) == 0
+    assert json.loads(Path("runs/days/result.json").read_text())["examples"] == 20
+
+
 def test_scores_can_be_switched_off(days, capsys):
     assert main(["days.py", "--serial", "--no-score"]) == 0
     out = capsys.readouterr().out
@@ -158,15 +236,13 @@ def test_scores_can_be_switched_off(days, capsys):
     assert result["examples"] == 64
 
 
-def test_a_trained_file_with_other_rows_may_be_removed(days, capsys):
+def test_files_of_trained_spans_are_not_opened_again(days):
     assert main(["days.py", "--serial", "--extend", str(days[1])]) == 0
-    write_days(days[0].parent, [20, 14, 31, 9])
-    assert main(["days.py", "--serial", "--extend", str(days[2])]) == 2
-    assert "train-1.parquet: row groups were" in (said := capsys.readouterr().err)
-    assert "or, once all its rows were trained on, remove it" in said
-    days[1].unlink()
-    days[0].unlink()
+    days[0].write_bytes(b"no Parquet file")
+    days[1].write_bytes(b"")
+    assert main(["days.py", "--serial"]) == 0
     assert main(["days.py", "--serial", "--extend", str(days[2])]) == 0
+    assert json.loads(Path("runs/days/result.json").read_text())["examples"] == 64
 
 
 def test_an_earlier_day_is_refused_and_the_runs_last_span_is_named(days, capsys):

@@ -199,18 +199,19 @@ class Reference:
         return self
 
     def train_spans(self, epochs: int) -> Reference:
-        """Score each span when it arrives, then train on the spans whose labels are known by its end."""
+        """Score each span, then train on it, once its labels are known by the end of the span that came last."""
         spans = spans_of(self.workflow.data)
         ends = [end_of(name) for name, _ in spans]
         delay = delay_of(self.workflow.data.label_delay)
         waiting: list[int] = []
-        for came, (name, groups) in enumerate(spans):
-            if self.workflow.metrics.score_spans:
-                self.evaluate_examples(f"span {name}", [example for group in groups for example in group])
+        for came in range(len(spans)):
             waiting.append(came)
             due = [n for n in waiting if delay is None or ends[n] + delay <= ends[came]]
             waiting = [n for n in waiting if n not in due]
             for n in due:
+                name, groups = spans[n]
+                if self.workflow.metrics.score_spans:
+                    self.evaluate_examples(f"span {name}", [example for group in groups for example in group])
                 for epoch in range(epochs):
                     for batch in self.cut(self.shuffled(spans[n][1], epoch, n), trains=True):
                         self.train_batch(batch)

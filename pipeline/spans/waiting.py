@@ -1,0 +1,56 @@
+"""Spans that wait to be trained on, as plain values (see `pipeline.data.waiting`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import Literal
+
+from pipeline.settings import Count, Digest, Strict
+
+EXIT_CODE = 4
+"""Exit code of `pipeline run` if it did all that it could and is the first to set something aside."""
+
+
+class Held(Strict):
+    """A span that is set aside: it is not trained on until there is a reason."""
+
+    why: Literal["short", "guard", "given up"]
+    """"short": it, or another span in the same files, has fewer rows than before; "guard": its score is too bad."""
+    rows: Count
+    """Number of rows that it had before."""
+    content: Digest | None = None
+    """Content to which the guard objects (see `content_of`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a commit knows of the spans that are not final."""
+
+    given: tuple[tuple[str, ...], ...]
+    """Places of their files, as given by each command: files, folders or patterns."""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """Number of rows of each span when it was last listed."""
+    files: frozenset[str] = frozenset()
+    """Names of their files."""
+    held: Mapping[str, Held] = field(default_factory=dict)
+    as_is: Collection[str] = ()
+    """Names of spans that this command trains on as they are."""
+    without: Collection[str] = ()
+    """Names of spans that this command gives up."""
+
+    def with_choices(self, as_is: Collection[str], without: Collection[str]) -> Waiting:
+        """The same, with what this command says of single spans. Raises ValueError if one of them does not wait."""
+        for option, labels in (("--as-is", as_is), ("--without", without)):
+            if wrong := [label for label in labels if label not in self.rows and label not in self.held]:
+                there = ", ".join([*self.rows, *self.held]) or "none"
+                raise ValueError(f"{option} {wrong[0]}: no such span waits; those that wait: {there}")
+        return replace(self, as_is=as_is, without=without)
+
+
+def begun_and_done(num_rows: Sequence[int], epochs: int, trained: int) -> tuple[int, int]:
+    """Number of spans with which training has begun, and of those that it is done with, after `trained` examples in all
+    passes. `num_rows`: of each span, in the order of training. `epochs`: passes over each span."""
+    ends = [epochs * rows for rows in accumulate(num_rows, initial=0)]
+    return sum(end < trained for end in ends[:-1]), sum(end <= trained for end in ends[1:])
