@@ -194,8 +194,7 @@ class Agenda:
     def size(self, leg: Leg) -> int:
         """Number of examples in a leg."""
         if self.passes and leg.split in (SPAN, "train"):
-            of_spans = self.passes.num_rows if leg.split == "train" else self.passes.num_scored
-            return of_spans[leg.span or 0]
+            return (self.passes.num_scored if leg.split == SPAN else self.passes.num_rows)[leg.span or 0]
         return self.num_examples[leg.split]
 
     def _num_batches(self, leg: Leg) -> int:
