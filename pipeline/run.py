@@ -95,7 +95,7 @@ def train_command(args: argparse.Namespace) -> int:
     if driver.held and not driver.pauses.signal:
         return train_command(_goes_on(args))
     if result is not None:
-        print(visible("\n".join([summary(result), *span_table(result["epochs"])])))
+        print(visible("\n".join([summary(result), *span_table(result["epochs"], result.get("out_of_place", ()))])))
         if advice := advice_after(driver):
             print(advice)
         print(f"report: {session.run_dir / REPORT}")

@@ -34,7 +34,7 @@ from pipeline.settings.init_from import Beginnings, FromParquet, FromRun
 from pipeline.settings.optimizer import JUDGED, OF_NUMBERS, Optimizer, Plateau
 from pipeline.settings.problems import REMOVED, message_of, problems
 from pipeline.settings.run import MAX_KEPT, Commit, Metrics, Workers
-from pipeline.settings.times import SpanKind, check_spans
+from pipeline.settings.times import OutOfPlaceRule, SpanKind, check_spans
 
 FilePath = Annotated[
     Path,
@@ -83,13 +83,23 @@ class Data(Strict):
     label_delay: str | None = None
     """Time from the end of a day or hour until its labels are known, such as "3 d" or "36 h". The span is trained on
     when data up to that time has arrived; by default, when the span has arrived."""
+    late: OutOfPlaceRule = "refuse"
+    """What becomes of rows of a span that the run has trained on: "refuse" the files, "take" the rows into the first
+    later span of their file, or "drop" them."""
+    ahead: OutOfPlaceRule = "refuse"
+    """The same for rows of a span after the other spans of their file, and of times outside 1990 to 2100; "take" trains
+    on them with the last of the other spans."""
+    gap: str | None = None
+    """Time between two spans of a file, such as "3 d", up to which neither is out of place; by default the length of a
+    span."""
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_set(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Omit settings of spans and sequences that are not set, so that the bytes of commits and servables without
         them do not change."""
-        new = ("time", "span", "label_delay", "sequences")
-        return {name: value for name, value in fields_of(self).items() if name not in new or value}
+        new = ("time", "span", "label_delay", "sequences", "late", "ahead", "gap")
+        fields = fields_of(self).items()
+        return {name: value for name, value in fields if name not in new or (value and value != "refuse")}
 
     @property
     def spans_by(self) -> SpanKind | None:
@@ -98,7 +108,7 @@ class Data(Strict):
 
     @model_validator(mode="after")
     def _spans_and_sequences_fit(self) -> Data:
-        check_spans(self.spans_by, self.span, self.time is not None, self.label_delay)
+        check_spans(self.spans_by, self.span, self.time is not None, self.label_delay, self.gap)
         check_sequences(self.sequences, self.categories)
         return self
 

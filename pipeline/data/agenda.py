@@ -194,7 +194,7 @@ class Agenda:
     def size(self, leg: Leg) -> int:
         """Number of examples in a leg."""
         if self.passes and leg.split in (SPAN, "train"):
-            return self.passes.num_rows[leg.span or 0]
+            return (self.passes.num_scored if leg.split == SPAN else self.passes.num_rows)[leg.span or 0]
         return self.num_examples[leg.split]
 
     def _num_batches(self, leg: Leg) -> int:

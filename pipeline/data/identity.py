@@ -22,6 +22,7 @@ from pipeline.files.stores import Stamp, is_remote, open_to_read
 from pipeline.messages.uris import cut, name_below, uri_of
 from pipeline.settings import Count, Digest, Strict, read_json
 from pipeline.spans.calendar import Calendar
+from pipeline.spans.rows import OutOfPlace
 from pipeline.spans.waiting import Held, Waiting
 from pipeline.storage.files import checksum
 
@@ -51,9 +52,13 @@ class FileIdentity(Strict):
     ETag, which detects every replacement."""
     types: dict[str, str]
     """Types of the used columns that differ from those of the split."""
-    spans: list[tuple[Count, Count]] | None = None
+    spans: list[tuple[Count | None, Count]] | None = None
     """Pairs (span, rows), if the training data has spans: the next `rows` rows of the file belong to that span of the
-    run."""
+    run, or are left out (None)."""
+    moved: list[Count] | None = None
+    """Indices of the pairs in `spans` whose rows are of another span, so that they are not scored with it."""
+    out_of_place: list[OutOfPlace] | None = None
+    """Numbers of rows that are left out, or belong to another span than that of their time."""
     version: Count | None = None
     """Version of the Delta table that lists the file. Not part of the identity: other versions may contain it, too."""
 
@@ -83,14 +88,14 @@ class SplitIdentity(Strict):
     """Spans that are set aside, by name. Not part of the identity."""
 
     def model_post_init(self, context: Any) -> None:
-        """Raise ValueError unless every row belongs to a span, and the spans follow each other."""
+        """Raise ValueError unless every row belongs to a span or is left out, and every span has rows."""
         for file in self.files:
             rows, of_spans = sum(n * rows for n, rows in file.row_groups), sum(rows for _, rows in file.spans or ())
             if (file.spans is None) != (self.spans is None) or (file.spans is not None and rows != of_spans):
                 raise ValueError(f"{file.path} has {rows:,} rows, and spans of {of_spans:,} rows")
-        numbers = [span for file in self.files for span, rows in file.spans or () if rows]
+        numbers = {span for file in self.files for span, rows in file.spans or () if rows} - {None}
         names = self.spans or []
-        if numbers != sorted(numbers) or {*numbers} != {*range(len(names))} or len({*names}) < len(names):
+        if numbers != {*range(len(names))} or len({*names}) < len(names):
             raise ValueError(f"the rows belong to spans {shortened(numbers)}, and the spans are {shortened(names)}")
 
     @property
@@ -98,11 +103,13 @@ class SplitIdentity(Strict):
         """The spans of the split; None if it has none."""
         if self.spans is None:
             return None
-        num_rows = [0] * len(self.spans)
+        num_rows, num_scored = [0] * len(self.spans), [0] * len(self.spans)
         for file in self.files:
-            for span, rows in file.spans or ():
-                num_rows[span] += rows
-        return Calendar(tuple(self.spans), tuple(num_rows))
+            for index, (span, rows) in enumerate(file.spans or ()):
+                if span is not None:
+                    num_rows[span] += rows
+                    num_scored[span] += 0 if index in (file.moved or ()) else rows
+        return Calendar(tuple(self.spans), tuple(num_rows), tuple(num_scored))
 
     @property
     def digest(self) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.data.groups import RowGroup
 from pipeline.data.identity import Identity
 from pipeline.records import I64
+from pipeline.spans.calendar import Cuts
 from pipeline.spans.passes import SPAN, Leg
 
 Part = tuple[RowGroup, int, int]
@@ -54,9 +55,13 @@ class PassOrder:
         self._parts: dict[tuple[str, int | None], list[Part]] = {
             (split, None): [(group, 0, group.num_rows) for group in groups[split]] for split in groups
         }
-        cuts = [cut for file in identity["train"].files for cut in file.spans or ()] if "train" in identity else []
-        for span, part in _cut(groups.get("train", ()), cuts):
-            self._parts.setdefault(("train", span), []).append(part)
+        files = identity["train"].files if "train" in identity else []
+        cuts = [cut for file in files for cut in file.spans or ()]
+        moved = [n in (file.moved or ()) for file in files for n in range(len(file.spans or ()))]
+        for number, part in _cut(groups.get("train", ()), cuts):
+            if (span := cuts[number][0]) is not None:
+                self._parts.setdefault(("train", span), []).append(part)
+                self._parts.setdefault((SPAN, span), []).extend([] if moved[number] else [part])
         self._num_rows = {key: sum(end - begin for _, begin, end in parts) for key, parts in self._parts.items()}
 
     @property
@@ -90,20 +95,20 @@ class PassOrder:
 
 
 def _key(leg: Leg) -> tuple[str, int | None]:
-    """Key in `_parts`. A span is scored in file order, but its rows are the same as in training."""
-    of_span = leg.split in (SPAN, "train")
-    return "train" if of_span else leg.split, leg.span if of_span else None
+    """Key in `_parts`. A span is scored in file order, without the rows of other spans that it is trained on with."""
+    return leg.split, leg.span if leg.split in (SPAN, "train") else None
 
 
-def _cut(groups: Sequence[RowGroup], cuts: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Part]]:
-    """Parts of row groups, and the span of each. `cuts`: (span, number of rows) pairs of all files, in order."""
+def _cut(groups: Sequence[RowGroup], cuts: Cuts) -> Iterator[tuple[int, Part]]:
+    """Parts of row groups, each with the index of its cut. `cuts`: (span, number of rows) pairs of all files, in
+    order."""
     left = iter(groups)
     group, row = next(left, None), 0
-    for span, num_rows in cuts:
+    for number, (_, num_rows) in enumerate(cuts):
         while num_rows:
             assert group, "the calendar has the rows of the row groups"
             taken = min(num_rows, group.num_rows - row)
-            yield span, (group, row, row + taken)
+            yield number, (group, row, row + taken)
             num_rows, row = num_rows - taken, row + taken
             if row == group.num_rows:
                 group, row = next(left, None), 0

@@ -111,6 +111,9 @@ class Source:
         for split, groups in self._groups.items():
             self._groups[split] = [group.with_empty(len(lists & empty[group.file])) for group in groups]
         self.num_examples = {split: sum(g.num_rows for g in self._groups[split]) for split in SPLITS}
+        if self.calendar:
+            # Without the rows that are left out.
+            self.num_examples["train"] = sum(self.calendar.num_rows)
         if self.num_examples["train"] == 0 and not scoring:
             raise ValueError(f"data.train: no file of {', '.join(data.train)} has rows; name files that have")
         self._passes = PassOrder(self._groups, self.identity, seed, data.shuffle_window)

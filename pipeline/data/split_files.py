@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import filecmp
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -20,8 +22,10 @@ from pipeline.features.settings import Cross, Lookup
 from pipeline.files.description import Description
 from pipeline.files.find import DataFile, check_once, find, is_hidden, named, place_of, typed
 from pipeline.files.flat import open_file, type_with_sign
+from pipeline.files.tables import table_files, table_of
 from pipeline.messages.uris import is_remote
 from pipeline.spans.calendar import CalendarMaker
+from pipeline.spans.times import RowTimes, Run
 from pipeline.workflow import Data
 
 
@@ -123,49 +127,91 @@ class ListedSplit:
     notes: list[str]
 
 
+class Listed(NamedTuple):
+    identity: FileIdentity
+    groups: list[RowGroup]
+    """Non-empty row groups."""
+    empty: frozenset[str]
+    """Names of the columns without values."""
+
+
 def list_split(
     files: Iterable[DataFile], check: SchemaCheck, data: Data, was: SplitIdentity | None, begun: Begun
 ) -> ListedSplit:
-    """Inspect all files of a split. `was`: the split so far, if it has spans, which are then continued; otherwise None.
-    A file in `was` may be gone, since data already trained on is not read again; if the run is done with all its rows,
-    it is not opened. A copy of another file is left out. Raises ValueError if a file does not fit."""
+    """Inspect all files of a split. `was`: the split so far, if it has spans, which are then continued by the other
+    files, in the order of their times; otherwise None. A file in `was` may be gone, since data already trained on is
+    not read again; if the run is done with all its rows, it is not opened. A copy of another file is left out.
+    Raises ValueError if a file does not fit."""
     known = {file.path: file for file in was.files} if was else {}
-    aside = begun.waiting.held if begun.waiting else ()
-    maker = CalendarMaker(data, was.spans or (), check.described, aside) if was else None
-    identities: dict[DataFile, FileIdentity] = {}
-    groups: list[RowGroup] = []
-    empty: dict[DataFile, frozenset[str]] = {}
+    times = RowTimes(data, check.described) if was else None
+    listed: dict[DataFile, Listed] = {}
+    added: dict[DataFile, list[Run]] = {}
+    notes: list[str] = []
     for file in files:
         name = name_of(file, data.root)
         before = known.get(name)
         gone = before and not is_remote(file.place) and not Path(file.place).exists()
-        if was and before and (gone or (before.spans and all(span < begun.done for span, _ in before.spans))):
-            identities[file], empty[file] = before.model_copy(update={"types": was.types_of(before)}), frozenset()
+        if was and before and (gone or (before.spans and all((span or 0) < begun.done for span, _ in before.spans))):
             sizes = [rows for count, rows in before.row_groups for _ in range(count)]
-            groups += [RowGroup(file, number, rows, 0, 0) for number, rows in enumerate(sizes) if rows]
+            groups = [RowGroup(file, number, rows, 0, 0) for number, rows in enumerate(sizes) if rows]
+            listed[file] = Listed(before.model_copy(update={"types": was.types_of(before)}), groups, frozenset())
             continue
-        identity, of_file, of_nulls = list_groups(file, check, name)
-        if maker and not before and (other := _copied(file, identity, identities)):
-            maker.notes.append(f"{file} is a copy of {other}, so it is left out")
+        identity, groups, empty = list_groups(file, check, name)
+        if times and not before and (other := _copied(file, identity, listed)):
+            notes.append(f"{file} is a copy of {other}, so it is left out")
             continue
-        empty[file] = of_nulls
-        groups += [group for group in of_file if group.num_rows]
-        if maker:
-            if before and before.row_groups != identity.row_groups:
-                # The spans of the run do not divide other rows.
-                said, way = file_difference(before, identity, {}, {}), "restore the file, or, once all its rows"
-                raise ValueError(f"data.train: {said}; {way} were trained on, remove it")
-            spans = before.spans if before else _cuts(maker, file, name)
-            identity = identity.model_copy(update={"spans": spans})
-        identities[file] = identity
-    labels = maker.labels if maker else None
-    identity_of_all = split_identity(list(identities.values()), labels)
-    return ListedSplit(identity_of_all, groups, identities, empty, maker.notes if maker else [])
+        if before and before.row_groups != identity.row_groups:
+            # The spans of the run do not divide other rows.
+            said, way = file_difference(before, identity, {}, {}), "restore the file, or, once all its rows"
+            raise ValueError(f"data.train: {said}; {way} were trained on, remove it")
+        if times and not before:
+            with open_file(file) as opened:
+                added[file] = times.runs(file, name, opened)
+        elif before:
+            kept = {name: getattr(before, name) for name in ("spans", "moved", "out_of_place")}
+            identity = identity.model_copy(update=kept)
+        listed[file] = Listed(identity, [group for group in groups if group.num_rows], empty)
+    aside = begun.waiting.held if begun.waiting else ()
+    maker = CalendarMaker(data, was.spans or (), aside, partial(_gone, was, [*listed], data)) if was else None
+    for placed in maker.place([*added.items()]) if maker else ():
+        spans = {
+            "spans": placed.cuts, "moved": placed.moved or None, "out_of_place": placed.out_of_place or None,
+        }  # fmt: skip
+        # Files are read in the order of their spans.
+        identity, groups, empty = listed.pop(placed.path)
+        listed[placed.path] = Listed(identity.model_copy(update=spans), groups, empty)
+    return ListedSplit(
+        split_identity([of.identity for of in listed.values()], maker.labels if maker else None),
+        [group for of in listed.values() for group in of.groups],
+        {file: of.identity for file, of in listed.items()},
+        {file: of.empty for file, of in listed.items()},
+        [*notes, *(maker.notes if maker else [])],
+    )
 
 
-def _copied(path: DataFile, identity: FileIdentity, others: Mapping[DataFile, FileIdentity]) -> DataFile | None:
+def _gone(was: SplitIdentity, files: Sequence[DataFile], data: Data) -> set[str]:
+    """Names of the spans of which a file is gone, also from the newest version of its Delta table. Rows that come for
+    these may be rewritten ones."""
+    known = {file.path: file for file in was.files}
+    tables: dict[str, Collection[str]] = {}
+    gone: set[str] = set()
+    for file in files:
+        if (before := known.get(name_of(file, data.root))) is None or is_remote(file.place):
+            continue
+        there = Path(file.place).exists()
+        if there and before.version is not None and (table := table_of(file.place)):
+            folder, _ = table
+            if folder not in tables:
+                found = table_files(folder)
+                tables[folder] = found.files if found else ()
+            there = file.place in tables[folder]
+        gone |= set() if there else {(was.spans or ())[span] for span, _ in before.spans or () if span is not None}
+    return gone
+
+
+def _copied(path: DataFile, identity: FileIdentity, others: Mapping[DataFile, Listed]) -> DataFile | None:
     """The file, among `others`, with the same bytes as another one with rows; None if there is none."""
-    for other, known in others.items():
+    for other, (known, _, _) in others.items():
         same_place = path.partitions == other.partitions
         if identity.row_groups and same_place and not file_difference(known, identity, {}, {}):
             gone = is_remote(path.place) or not Path(other.place).exists()
@@ -192,11 +238,6 @@ def chosen_files(listed: ListedSplit, begun: Begun, known: frozenset[str]) -> tu
         (group for group in listed.groups if group.file in files), key=lambda group: places[files[group.file].path]
     )
     return replace(listed, identity=identity, groups=groups, files=files), lines
-
-
-def _cuts(maker: CalendarMaker, file: DataFile, name: str) -> list[tuple[int, int]]:
-    with open_file(file) as opened:
-        return maker.cut(file, name, opened)
 
 
 def check_signs(columns: Iterable[InputColumn], data: Data, files: Mapping[DataFile, FileIdentity]) -> None:

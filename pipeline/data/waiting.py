@@ -34,8 +34,9 @@ def final_part(split: SplitIdentity, num_begun: int) -> SplitIdentity:
     end, before = num_begun, -1
     files: list[FileIdentity] = []
     while end != before:
-        files = [file for file in split.files if (spans := _numbers(file)) and min(spans) < end]
-        before, end = end, max([end, *(1 + max(_numbers(file)) for file in files)])
+        # Files of which all rows were left out are final, too.
+        files = [file for file in split.files if file.spans and min(_numbers(file), default=-1) < end]
+        before, end = end, max([end, *(1 + max(_numbers(file), default=-1) for file in files)])
     return split.model_copy(update={"files": files, "spans": (split.spans or [])[:end]})
 
 
@@ -152,9 +153,13 @@ def _numbered(
     """The split with these files and spans only, the spans in turn."""
     place = {number: n for n, number in enumerate(turn)}
     cut = [
-        file.model_copy(update={"spans": [(place.get(span), rows) for span, rows in file.spans or () if rows]})
+        file.model_copy(
+            update={"spans": [(None if n is None else place[n], rows) for n, rows in file.spans or () if rows]}
+        )
         for file in files
     ]
-    cut.sort(key=lambda file: min(_numbers(file), default=len(turn)))
+    # Only files of spans that change places do, too: those before are in the order in which they were trained on.
+    kept = next((n for n, pair in enumerate(zip(turn, sorted(turn), strict=True)) if len({*pair}) > 1), len(turn))
+    cut.sort(key=lambda file: max(kept, min(_numbers(file), default=0)))
     labels = [(split.spans or [])[number] for number in turn]
     return split.model_copy(update={"files": cut, "spans": labels, "held": dict(held) or None})

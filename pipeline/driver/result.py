@@ -15,6 +15,7 @@ from pipeline.monitor.history import History, json_value, last_evaluation
 from pipeline.monitor.report import base_logloss, miscalibrated, of_labels
 from pipeline.records import Refusal
 from pipeline.settings import Amount, Count, Digest, Strict, read_json
+from pipeline.spans.rows import counted
 from pipeline.storage.durable import own_checksum
 from pipeline.storage.files import checksum, checksum_of, tensors
 from pipeline.storage.folder import Folder
@@ -86,6 +87,8 @@ class Result(Strict):
     """Warnings about the last evaluation, if it is a test with a poor calibration; omitted if there are none."""
     cut_sequences: Count | None = None
     """See `Report.cut`; omitted without sequences."""
+    out_of_place: list[dict[str, Any]] | None = None
+    """See `counted`; omitted if there are none."""
 
 
 def _warnings(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -155,7 +158,7 @@ def write_result(
 ) -> dict[str, Any]:  # fmt: skip
     """Make the result of a run. `newest`: its newest commit; `identity`: identity of this session's data."""
     # If this session ran nothing, the metrics are of the data of the newest commit.
-    data = newest.state["data"] if newest and not history.ran else as_json(identity)
+    data: Mapping[str, Any] = newest.state["data"] if newest and not history.ran else as_json(identity)
     digest, num_rows = table_and_model(crew)
     reports = crew.each(Worker.report)
     all_of = {field: sum(getattr(report, field) for report in reports) for field in SUMMED}
@@ -178,6 +181,7 @@ def write_result(
         **({"baselines": found} if (found := baselines_of(history.epochs, workflow.data.labels[0])) else {}),
         **({"warnings": said} if (said := _warnings(history.epochs)) else {}),
         **({} if None in (cut := [report.cut for report in reports]) else {"cut_sequences": sum(filter(None, cut))}),
+        **({"out_of_place": moved} if (moved := counted(data["train"]["files"])) else {}),
     })  # fmt: skip
     return dict(result)
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pipeline.features.settings import Calendar
 from pipeline.features.side_files import SideFile
 from pipeline.features.values import expect
-from pipeline.files.plausible import timestamps
+from pipeline.files.plausible import local_times, timestamps
 from pipeline.files.types import kind_of, value_of
 
 DIGITS = re.compile("(%[YymdHMS])+")
@@ -57,7 +57,7 @@ def compute(calendar: Calendar, given: Sequence[pa.Array], side: SideFile) -> li
     else:
         times = timestamps(times, calendar.unit)
     if times.type.tz is not None:
-        times = times.cast(pa.timestamp(times.type.unit, calendar.zone or "UTC"))
+        times = local_times(times, calendar.zone or "UTC")
     parts: dict[str, Any] = {
         "hour": pc.hour, "weekday": pc.day_of_week, "day": pc.day, "month": pc.month, "minute": pc.minute,
         "weekend": lambda array: pc.greater_equal(pc.day_of_week(array), 5),

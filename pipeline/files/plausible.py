@@ -4,17 +4,25 @@ is none. (Times that features read may be dates of birth, or mean "never".)"""
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.files.types import value_of
+from pipeline.records import I64
 
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 BOUNDS = {unit: (631_152_000 * n, 4_133_980_800 * n) for unit, n in UNITS.items()}
 """Beginning of 1990 and of 2101, by unit."""
+LAST_OF_ARROW = 2_114_380_800
+"""Beginning of 2037 in seconds."""
+QUARTER = 900
+"""Seconds between which clocks change at most once: at a quarter of an hour."""
 DIGITS = re.compile(r"(19|20)\d\d(0\d|1[0-2])[0-3]\d(\d\d)*")
 MAX_OUTSIDE = 0.01
 """Maximum share of rows with other times, as of a broken clock, that are divided by time: they are for training."""
@@ -27,6 +35,28 @@ def timestamps(times: Any, unit: str | None) -> Any:
     if pa.types.is_date(times.type):
         return times.cast(pa.timestamp("s" if pa.types.is_date32(times.type) else "ms"))
     return times.cast(pa.int64()).cast(pa.timestamp(unit, "UTC")) if unit else times
+
+
+def unit_for(value: float) -> str:
+    """The unit in which a number is a plausible time; "" if there is none."""
+    return next(iter(_units_of(value)), "")
+
+
+def local_times(times: Any, zone: str) -> Any:
+    """Timestamps with a zone as they are written in another one, without a zone. Arrow knows no summer time after
+    2037."""
+    unit = times.type.unit
+    local = pc.local_timestamp(times.cast(pa.timestamp(unit, zone)))
+    times_N: I64 = times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    far_N = np.flatnonzero(times_N >= LAST_OF_ARROW * UNITS[unit])
+    if not len(far_N):
+        return local
+    quarters, of_each = np.unique(times_N[far_N] // (QUARTER * UNITS[unit]), return_inverse=True)
+    moments = [datetime.fromtimestamp(quarter * QUARTER, ZoneInfo(zone)) for quarter in quarters.tolist()]
+    offsets = np.array([int(moment.utcoffset().total_seconds()) for moment in moments], np.int64)  # type: ignore[union-attr]
+    local_N = local.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
+    local_N[far_N] = times_N[far_N] + offsets[of_each] * UNITS[unit]
+    return pa.array(local_N, mask=times.is_null().to_numpy(zero_copy_only=False)).cast(pa.timestamp(unit))
 
 
 def check_plausible(times: Any, where: object, first_row: int, what: str) -> None:

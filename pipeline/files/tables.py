@@ -56,14 +56,22 @@ def _copy(kind: str, folder: str) -> str:
     return f"write it as plain Parquet, and name that folder: in Spark {way}"
 
 
-def check_whole(place: str) -> None:
-    """Raises ValueError if a file or folder is part of a table, whose log may have deleted its rows."""
+def table_of(place: str) -> tuple[str, str] | None:
+    """Folder and kind of the table that a file or folder is part of; None if it is part of none."""
     folder = os.path.dirname(place)
     while not (kind := _kind_of(folder)):
         # Iceberg keeps its files in the folder data.
         if "=" not in (name := os.path.basename(folder)) and name != "data":
-            return
+            return None
         folder = os.path.dirname(folder)
+    return folder, kind
+
+
+def check_whole(place: str) -> None:
+    """Raises ValueError if a file or folder is part of a table, whose log may have deleted its rows."""
+    if (found := table_of(place)) is None:
+        return
+    folder, kind = found
     way = f"name the folder {folder}" if kind == "a Delta table" else _copy(kind, folder)
     raise ValueError(f"{place} is in {kind}, and may hold deleted rows; {way}")
 

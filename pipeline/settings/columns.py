@@ -80,13 +80,30 @@ class Sequence(Strict):
 
 class Time(Column):
     """The column of event times, which divides training data into spans: timestamps, dates, or integers with `unit`; or
-    a column given by folder names, such as day=2026-11-24."""
+    a column given by folder names, such as day=2026-11-24; or several of these: ("year", "month", "day") or ("day",
+    "hour")."""
 
+    parts: Tuple[str] = ()
+    """Columns given by folder names that follow `name` in a time of several columns."""
     unit: Literal["s", "ms", "us", "ns"] | None = None
     """Unit of integers that count since 1970 in UTC."""
     zone: Annotated[str | None, AfterValidator(known_zone)] = None
     """Name of the time zone that defines where days and hours begin, such as "Europe/Berlin"; by default UTC. Times
     without a zone are used as written, and `zone` is rejected for them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_names(cls, given: object) -> object:
+        return {"name": given[0], "parts": given[1:]} if isinstance(given, tuple | list) and given else given
+
+    @model_serializer(mode="wrap")
+    def _without_parts(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit `parts` that are not set, so that the bytes of commits without them do not change."""
+        return {name: value for name, value in fields_of(self).items() if name != "parts" or value}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.parts)
 
 
 class Task(Strict):

@@ -8,6 +8,8 @@ from zoneinfo import ZoneInfo
 
 SpanKind = Literal["day", "hour", "value", "file"]
 """Extent of a span of training data (see `workflow.Data.span`)."""
+OutOfPlaceRule = Literal["refuse", "take", "drop"]
+"""What becomes of rows out of place (see `workflow.Data.late`)."""
 SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 LENGTH = re.compile(rf"([0-9]+(?:\.[0-9]+)?) ?({'|'.join(SECONDS)})")
 
@@ -30,15 +32,18 @@ def seconds_of(text: str, setting: str) -> float:
     return float(found[1]) * SECONDS[found[2]]
 
 
-def check_spans(spans_by: SpanKind | None, span: SpanKind | None, has_times: bool, label_delay: str | None) -> None:
-    """Raise ValueError if spans need a column of times and there is none, or if labels are delayed but spans do not end
-    at a known time. `spans_by`: extent of a span. `span`: the extent that the workflow sets."""
+def check_spans(
+    spans_by: SpanKind | None, span: SpanKind | None, has_times: bool, label_delay: str | None, gap: str | None
+) -> None:
+    """Raise ValueError if spans need a column of times and there is none, or if labels are delayed, or a gap is given,
+    but spans do not end at a known time. `spans_by`: extent of a span. `span`: the extent that the workflow sets."""
     if span in ("day", "hour", "value") and not has_times:
         raise ValueError(f"data.span is {span!r}, but data.time names no column; name the one with the times")
-    if label_delay is not None:
-        seconds_of(label_delay, "data.label_delay")
-        if spans_by not in ("day", "hour"):
-            raise ValueError(
-                f"data.label_delay is {label_delay!r}, which needs spans that end at a known time; set "
-                "data.time, and data.span to 'day' or 'hour'"
-            )
+    for setting, length in (("label_delay", label_delay), ("gap", gap)):
+        if length is not None:
+            seconds_of(length, f"data.{setting}")
+            if spans_by not in ("day", "hour"):
+                raise ValueError(
+                    f"data.{setting} is {length!r}, which needs spans that end at a known time; set "
+                    "data.time, and data.span to 'day' or 'hour'"
+                )

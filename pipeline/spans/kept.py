@@ -15,6 +15,7 @@ def spans_done(state: Mapping[str, Any]) -> tuple[int, bool]:
     train, rows = state["data"]["train"], Counter[int]()
     for file in train["files"]:
         for span, num_rows in file["spans"]:
+            # Rows without a span are left out.
             rows[span] += num_rows
     num_rows = [rows[span] for span in range(len(train["spans"]))]
     begun, done = begun_and_done(num_rows, state["workflow"]["schedule"]["epochs"], state["trained"])

@@ -47,7 +47,8 @@ class SpanPasses:
     those of any extended calendar, except for the test, which comes last."""
 
     num_rows: tuple[int, ...]
-    """Number of rows of each span."""
+    num_scored: tuple[int, ...]
+    """Number of rows of each span, and of those that are scored."""
     arrivals: tuple[tuple[int, ...], ...]
     """See `Calendar.arrivals`."""
     epochs: int
@@ -70,7 +71,7 @@ class SpanPasses:
         legs: list[Leg] = []
         for due in filter(None, self.arrivals):
             for span in due:
-                legs += [Leg(SPAN, 0, span)] if self.scored else []
+                legs += [Leg(SPAN, 0, span)] if self.scored and self.num_scored[span] else []
                 legs += [Leg("train", epoch, span) for epoch in range(self.epochs)]
             if num_examples.get("validation"):
                 legs.append(Leg("validation", self.epochs - 1, due[-1]))
@@ -86,4 +87,4 @@ def span_passes(workflow: Workflow, calendar: Calendar | None, scored: bool | No
     if calendar is None:
         return None
     arrivals = tuple(map(tuple, calendar.arrivals(workflow.data)))
-    return SpanPasses(calendar.num_rows, arrivals, workflow.schedule.epochs, scored)
+    return SpanPasses(calendar.num_rows, calendar.num_scored, arrivals, workflow.schedule.epochs, scored)

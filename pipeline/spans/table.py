@@ -12,8 +12,9 @@ LAST = 31
 SHOWN = ("auc", "ne", "calibration", "mse", "mae")
 
 
-def span_table(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Lines of the table; empty if no span was scored. `epochs`: entries of a history, or of `result.json`."""
+def span_table(epochs: Sequence[Mapping[str, Any]], out_of_place: Sequence[Mapping[str, Any]] = ()) -> list[str]:
+    """Lines of the table, and a line for each number of rows out of place; empty if no span was scored. `epochs`:
+    entries of a history, or of `result.json`. `out_of_place`: see `counted`."""
     scores = span_scores(epochs)
     if not scores:
         return []
@@ -29,4 +30,7 @@ def span_table(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
     for first, *others in cells:
         right = "  ".join(map(str.rjust, others, wide[1:]))
         lines.append(f"  {first:<{wide[0]}}  {right}")
+    for rows in out_of_place[-LAST:]:
+        said = f"trained on with {rows['trained_with']}" if rows["trained_with"] else "left out"
+        lines.append(f"  {rows['span']}: {rows['rows']:,} rows {rows['kind']}, {said}")
     return lines

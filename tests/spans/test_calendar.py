@@ -82,6 +82,61 @@ def test_the_hour_that_a_clock_repeats_is_one_span(tmp_path):
     assert spans(tmp_path, time=berlin, span="hour") == {"2026-10-25T02": 2, "2026-10-25T03": 1}
 
 
+@pytest.mark.parametrize("year", [2036, 2038, 2099])
+@pytest.mark.parametrize("month", [1, 7])
+def test_a_zone_has_summer_time_in_any_year(tmp_path, year, month):
+    moments = [datetime(year, month, 1, 21, 10, tzinfo=UTC) + timedelta(minutes=30 * n) for n in range(4)]
+    write(tmp_path, pa.array(moments, pa.timestamp("us", tz="UTC")))
+    expected = [moment.astimezone(ZoneInfo("Europe/Berlin")).strftime("%Y-%m-%dT%H") for moment in moments]
+    found = spans(tmp_path, time=Time(name="at", zone="Europe/Berlin"), span="hour")
+    assert found == {label: expected.count(label) for label in expected}
+
+
+def test_an_hour_that_the_clock_leaves_out_is_no_gap(tmp_path):
+    moments = [datetime(2026, 3, 29, hour, 30, tzinfo=UTC) for hour in (0, 0, 1)]
+    write(tmp_path, pa.array(moments, pa.timestamp("us", tz="UTC")))
+    found = spans(tmp_path, time=Time(name="at", zone="Europe/Berlin"), span="hour")
+    assert found == {"2026-03-29T01": 2, "2026-03-29T03": 1}
+
+
+PATHS = {
+    "parts of a date": (("year", "month", "day"), "day", ("year=2026/month=9/day=30", "year=2026/month=10/day=1"),
+                        ["2026-09-30", "2026-10-01"]),
+    "a date and an hour": (("dt", "hr"), "hour", ("dt=2026-11-24/hr=9", "dt=2026-11-24/hr=10"),
+                           ["2026-11-24T09", "2026-11-24T10"]),
+    "hours of a day": (("y", "m", "d", "h"), "day", ("y=2026/m=11/d=24/h=09", "y=2026/m=11/d=24/h=10"), ["2026-11-24"]),
+    "values": (("year", "week"), "value", ("year=2026/week=52", "year=2027/week=1"), ["2026/52", "2027/1"]),
+    "a value that comes again": ("day", "value", ("year=2026/month=11/day=09", "year=2026/month=12/day=09"),
+                                 ["2026/11/09", "2026/12/09"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PATHS)
+def test_times_come_from_several_columns_of_the_path(tmp_path, what):
+    time, span, folders, expected = PATHS[what]
+    for folder in folders:
+        write(tmp_path / folder, None)
+    found = Data(root=tmp_path, train=(".",), labels=("click",), categories=("item",), time=time, span=span)
+    assert [*Source(found, 0).calendar.labels] == expected
+    assert Data.model_validate_json(found.model_dump_json()).time == found.time
+
+
+def test_a_path_without_one_of_several_columns_is_refused(tmp_path):
+    write(tmp_path / "year=2026", None)
+    with pytest.raises(ValueError, match=r"has no value of data\.time, 'month', and has year"):
+        source(tmp_path, time=("year", "month", "day"))
+
+
+def test_files_are_read_by_day_and_within_it_in_their_order(tmp_path):
+    """Names say nothing of the day; the least times of the files of a day are shuffled."""
+    write(tmp_path, at(30, 24), at(5), at(2, 7), at(28), at(), at(1), at(50), name="x{}.parquet")
+    found = source(tmp_path)
+    names = [file.path for file in found.identity["train"].files]
+    assert names == [f"x{n}.parquet" for n in (1, 2, 5, 0, 3, 4, 6)]
+    listed = source(tmp_path, [f"x{n}.parquet" for n in (6, 2, 5, 1, 3, 0)])
+    assert [file.path for file in listed.identity["train"].files] == [f"x{n}.parquet" for n in (2, 5, 1, 3, 0, 6)]
+
+
 def test_days_and_values_come_from_paths(tmp_path):
     for day in ("2026-11-09", "2026-11-10"):
         write(tmp_path / f"day={day}", None, None)
@@ -91,16 +146,13 @@ def test_days_and_values_come_from_paths(tmp_path):
 
 
 REFUSED = {
-    "backwards over a boundary": (
-        (at(0, 30), at(10, 11)), {},
-        "part-1.parquet, row 0: span 2026-11-24 comes after span 2026-11-25 .in .*part-0.parquet.*order the rows",
-    ),
-    "backwards within a file": ((at(0, 1, 30, 2),), {}, "part-0.parquet, row 3: span 2026-11-24 comes after"),
     "null": ((at(0, 1, None),), {}, "part-0.parquet, row 2: column 'at' .data.time. is null"),
     "no column": ((at(0), None), {}, "part-1.parquet has no column 'at', which data.time names; it has click, item"),
     "integers without a unit": ((pa.array([1, 2]),), {}, "has type int64, expected timestamps or dates; give"),
     "times with a unit": ((at(0),), {"time": Time(name="at", unit="s")}, "expected integers, since its unit is 's'"),
-    "text": ((pa.array(["2026-11-24"]),), {}, "has type string, expected timestamps or dates"),
+    "integers that a unit fits": ((pa.array([1_795_500_000]),), {}, "give data.time a unit, which 's' fits: Time.name"),
+    "text": ((pa.array(["2026-11-24"]),), {}, "has type string, expected .*; convert it by .*'%Y-%m-%d'"),
+    "text of times": ((pa.array(["2026-11-24 10:00:00"]),), {}, "; convert it by .*'%Y-%m-%d %H:%M:%S'"),
     "zone in some files": ((at(0), at(1, zone=UTC)), {}, "part-1.parquet: .*holds times with a zone, .*as in .*part-0"),
     "zone for times without one": (
         (at(0),), {"time": Time(name="at", zone="Europe/Berlin")}, "without a zone, and is taken as it is written",
@@ -116,21 +168,18 @@ def test_times_that_cut_no_spans_are_refused_with_file_and_row(tmp_path, what):
         source(tmp_path, **settings)
 
 
-def test_time_that_goes_back_within_a_span_is_noted_once(tmp_path):
-    write(tmp_path, at(0, 2, 1, 3, 2), at(1, 30, 29))
-    (note,) = source(tmp_path).notes
-    assert "part-0.parquet, row 2: data.time goes back within span 2026-11-24, which is allowed" in note
+def test_rows_and_files_may_go_back_in_time_without_a_word(tmp_path):
+    write(tmp_path, at(30, 0, 12), at(11, 10, 35), at(2, 1))
+    found = source(tmp_path)
+    assert not found.notes
+    assert dict(zip(found.calendar.labels, found.calendar.num_rows, strict=True)) == {"2026-11-24": 5, "2026-11-25": 3}
 
 
-def test_a_path_that_is_no_date_or_comes_twice_is_refused(tmp_path):
+def test_a_path_that_is_no_date_is_refused(tmp_path):
     write(tmp_path / "day=monday", None)
     with pytest.raises(ValueError, match="'day', is 'monday' in its path, which is no date"):
         source(tmp_path, time=Time(name="day"))
     write(tmp_path / "day=tuesday", None)
-    twice = ("day=monday", "day=tuesday", "day=monday/part-1.parquet")
-    write(tmp_path / "day=monday", None, None)
-    with pytest.raises(ValueError, match="span monday comes after span tuesday"):
-        source(tmp_path, ("day=monday/part-0.parquet", *twice[1:]), time=Time(name="day"), span="value")
     with pytest.raises(ValueError, match="its path has no value of data"):
         source(tmp_path, ("day=tuesday",), time=Time(name="hour"), span="value")
 

@@ -248,9 +248,25 @@ def test_files_of_trained_spans_are_not_opened_again(days):
 def test_an_earlier_day_is_refused_and_the_runs_last_span_is_named(days, capsys):
     assert main(["days.py", "--serial", "--set", 'data.train=["train-1.parquet"]']) == 0
     assert main(["days.py", "--serial", "--extend", str(days[0])]) == 2
-    assert (
-        "train-0.parquet, row 0: span 2026-11-20 lies before span 2026-11-21, the last one" in capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "train-0.parquet, row 0: span 2026-11-20 is late: the run has trained up to span 2026-11-21" in said
+    assert main(["days.py", "--serial", "--set", "data.late=take", "--extend", str(days[0])]) == 0
+    result = json.loads(Path("runs/days/result.json").read_text())
+    assert [entry["span"] for entry in result["epochs"]] == ["2026-11-21", "2026-11-20"]
+    counted = {"span": "2026-11-20", "kind": "late", "trained_with": "2026-11-20", "rows": 20}
+    assert result["out_of_place"] == [counted]
+    assert "  2026-11-20: 20 rows late, trained on with 2026-11-20" in capsys.readouterr().out
+    assert main(["days.py", "--serial", "--set", "data.late=drop", "--extend", str(days[3])]) == 0
+    pq.write_table(pq.read_table(days[3]).slice(2, 4), "data/again.parquet")
+    assert main(["days.py", "--serial", "--set", "data.late=drop", "--extend", "data/again.parquet"]) == 0
+    assert "4 rows are late (2026-11-23: 4), and left out (data.late)" in capsys.readouterr().err
+    assert main(["days.py", "--serial", "--set", "data.late=take", "--extend", "data/again.parquet"]) == 0
+    result = json.loads(Path("runs/days/result.json").read_text())
+    assert result["out_of_place"][1:] == [
+        counted | {"span": "2026-11-23", "rows": 4, "trained_with": "2026-11-23 part 2"}
+    ]
+    assert [entry["span"] for entry in result["epochs"]][2:] == ["2026-11-23"], "no span of its own rows"
+    assert main(["days.py", "--serial"]) == 0
 
 
 def test_runs_shows_the_scores_of_the_last_span(days, capsys):

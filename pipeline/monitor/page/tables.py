@@ -79,6 +79,9 @@ def result_table(result: Mapping[str, Any]) -> str:
         ("blocks ready ahead of training, on average", number(result["ready"], ".1f")),
         ("fingerprint", result["fingerprint"]),
     ]
+    for rows in result.get("out_of_place", ()):
+        said = f"trained on with {rows['trained_with']}" if rows["trained_with"] else "left out"
+        facts.append((f"rows {rows['kind']}, of {rows['span']}", f"{rows['rows']:,}, {said}"))
     if result["stopped"]:
         facts.append(("stopped early", result["stopped"]))
     return html_table((), facts)
