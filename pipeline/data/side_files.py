@@ -18,7 +18,7 @@ from pipeline.workflow import Data
 FOLDER = "features"
 """Folder in a run directory for the copies, each named by its checksum."""
 BY_SPAN = "side_files_by_span"
-"""Entry of a commit's state: see `SideFiles.by_span`."""
+"""Entry of a commit's state: see `SideFiles.entry`."""
 
 
 def side_digests(data: Data) -> dict[str, str]:
@@ -42,10 +42,12 @@ class SideFiles:
     within: bool = False
     """True if the last of these is not finished."""
 
-    def by_span(self, newest: Mapping[str, str]) -> list[tuple[int, dict[str, str]]]:
-        """Checksums of all spans, as `before`, if later spans use the newest."""
+    def entry(self, newest: Mapping[str, str]) -> dict[str, list[tuple[int, dict[str, str]]]]:
+        """Entry of a commit's state: the checksums of all spans, as `before`, if later spans use the newest; none
+        unless they differ."""
         same = bool(self.before) and self.before[-1][1] == newest
-        return [*self.before] if same else [*self.before, (self.begun, dict(newest))]
+        by_span = [*self.before] if same else [*self.before, (self.begun, dict(newest))]
+        return {BY_SPAN: by_span} if len(by_span) > 1 else {}
 
     def former(self, newest: Mapping[str, str]) -> tuple[int | None, Mapping[str, str]]:
         """The span in training and its checksums, if these are not the newest; else None and none."""

@@ -13,15 +13,14 @@ from pipeline.arguments import REPORT
 from pipeline.cluster.crew import Crew, WorkerLost
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.agenda import START, Agenda, Position
-from pipeline.data.side_files import BY_SPAN, FOLDER, remove_copies
+from pipeline.data.side_files import FOLDER, remove_copies
 from pipeline.data.source import Source
 from pipeline.data.waiting import held_by_guard
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.committer import Committer
 from pipeline.driver.loop import CAPS, DueCommit, cap_needed, stretches
 from pipeline.driver.observers import MetricsFile, Observers, TerminalDisplay, live_observer
-from pipeline.driver.pauses import Pauses
-from pipeline.driver.recovery import Recovery
+from pipeline.driver.pauses import Pauses, Recovery
 from pipeline.driver.result import WORKFLOW, earlier_result, is_tested, write_outputs, write_result
 from pipeline.driver.resume import description, known_speed, position_over, read_commits, records_all, remove_leftovers
 from pipeline.driver.runner import StretchRunner
@@ -69,8 +68,7 @@ class Driver:
         self._description = description(
             workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch, source.side_files
         )
-        by_span = source.sides.by_span(source.side_files)
-        self._of_spans = {BY_SPAN: by_span} if len(by_span) > 1 else {}
+        self._of_spans = source.sides.entry(source.side_files)
         self._read_commits = partial(read_commits, self.commits, source.identity, self._description, setup)
         self._recovery = Recovery()
         self.set_aside = source.set_aside
@@ -197,15 +195,12 @@ class Driver:
         self.pauses.go_on()
         pace, every_blocks = self.runner.pace, self.setup.workflow.commit.every_blocks
         begin = None if self._is_over else self.agenda.block_at(self.committer.position, pace.block_batches)
-        newest = self.committer.newest
-        is_news = newest is None or not records_all(newest, self._description)
-        if begin is None and is_news and self.agenda.end.span is not None:
+        with_spans = self.agenda.end.span is not None
+        if begin is None and with_spans and not records_all(self.committer.newest, self._description):
             self.commit(DueCommit(None))  # The new spans need no training yet: record their files.
         stopped: Refusal | None = None
         for stretch in stretches(self.agenda, begin, pace, every_blocks, self.runner.make_room, self.commit):
-            if self.pauses.signal or self.best.stops(self.history):
-                return None
-            if holds(self, stretch.blocks[0]):
+            if self.pauses.signal or self.best.stops(self.history) or holds(self, stretch.blocks[0]):
                 return None
             self.runner.stretch(stretch)
             stopped = stretch.refusal
@@ -215,7 +210,7 @@ class Driver:
         """Write and return the result of the run, after a test if one is due: of the best epoch, or on a test split
         that was added after the run had ended. None if a signal arrived."""
         data = self.agenda.num_examples, self._source.identity
-        epoch = None if stopped else self._open_best() if self.best.is_tested else epoch_without_test(self)
+        epoch = None if stopped else open_best(self) if self.best.is_tested else epoch_without_test(self)
         result = None if self.history.ran else earlier_result(self.folder.path, self.crew, self.history, *data)
         if result is None:
             if epoch is not None:
@@ -228,14 +223,6 @@ class Driver:
         if not stopped:
             self.crew.each(Worker.release_reserve)
         return result
-
-    def _open_best(self) -> int:
-        """Open the weights of the best epoch instead of the last ones. Returns the epoch."""
-        opened, epoch, remark = self.best.commit(self.commits.all(), self.history)
-        self.committer.reopen(opened)
-        if remark:
-            self.runner.say(remark)
-        return epoch
 
     def test_best(self, epoch: int) -> None:
         """Score the test split with the open weights, those of `epoch`. Raises CapTooSmall if a block does not fit."""
@@ -261,14 +248,22 @@ class Driver:
         for number in given_up:
             self.runner.say(f"storage.disk is almost full: commit {number}, kept for --rewind, is deleted")
         if self._source.side_files:
-            states = [manifest.state for manifest in self.commits.all()]
-            remove_copies(self.folder.path / FOLDER, states, self.folder.files)
+            remove_copies(self.folder.path / FOLDER, [m.state for m in self.commits.all()], self.folder.files)
         if facts := newest_facts(self.committer, self.commits):
             self.runner.observers.notify(Observer.on_commit, facts)
         if keeps_best and (remark := self.best.undefined(self.history)):
             self.runner.say(remark)
         self.pauses.go_on()
         return bool(given_up)
+
+
+def open_best(driver: Driver) -> int:
+    """Open the weights of the best epoch instead of the last ones. Returns the epoch."""
+    opened, epoch, remark = driver.best.commit(driver.commits.all(), driver.history)
+    driver.committer.reopen(opened)
+    if remark:
+        driver.runner.say(remark)
+    return epoch
 
 
 def holds(driver: Driver, block: Block) -> bool:

@@ -289,8 +289,10 @@ def position_over(newest: Manifest, described: Mapping[str, Any]) -> Position:
     return resumed_at(newest.state, was, now)
 
 
-def records_all(newest: Manifest, described: Mapping[str, Any]) -> bool:
-    """True if the newest commit knows all spans of this session's data."""
+def records_all(newest: Manifest | None, described: Mapping[str, Any]) -> bool:
+    """True if the newest commit, if any, knows all spans of this session's data."""
+    if newest is None:
+        return False
     was, now = _train_of(newest.state, described)
     return is_recorded(was, now, position_over(newest, described))
 
