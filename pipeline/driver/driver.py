@@ -193,10 +193,9 @@ class Driver:
     def train(self) -> Refusal | None:
         """Train the rest of the run. Returns the refusal that neither a smaller pace nor a commit resolved, if any."""
         self.pauses.go_on()
-        pace, every_blocks = self.runner.pace, self.setup.workflow.commit.every_blocks
+        every_blocks, pace, newest = self.setup.workflow.commit.every_blocks, self.runner.pace, self.committer.newest
         begin = None if self._is_over else self.agenda.block_at(self.committer.position, pace.block_batches)
-        with_spans = self.agenda.end.span is not None
-        if begin is None and with_spans and not records_all(self.committer.newest, self._description):
+        if begin is None and self.agenda.end.span is not None and not records_all(newest, self._description):
             self.commit(DueCommit(None))  # The new spans need no training yet: record their files.
         stopped: Refusal | None = None
         for stretch in stretches(self.agenda, begin, pace, every_blocks, self.runner.make_room, self.commit):
