@@ -53,7 +53,7 @@ def bytes_of(values: int, unique: int, long_keys: int, long_values: int) -> dict
         "catch_up.mark_cuda": 3 * ints_U,
         "narrow_rows.widen_cuda": narrow + ROW_BYTES * unique + ints_U,
         "narrow_rows.narrow_cuda": narrow + ROW_BYTES * unique + ints_U,
-        "unused_weights.clear_unused_cuda": weights + 3 * ints_U,
+        "init_rows.clear_unused_cuda": weights + 3 * ints_U,
         "count_examples.count_examples_cuda": ints_V + 2 * ints_U,
         "dedup_cuda.insert_keys": 8 * values + ints_V + (2 * 8 + 4) * unique,
         "dedup_cuda.find_first": ints_V + 2 * ints_U,

@@ -58,9 +58,7 @@ SIGNATURES: dict[str, list[tuple[Any, ...]]] = {
     "catch_up.mark_cuda": [(ROWS, int64, INTS, int64)],
     "narrow_rows.widen_cuda": [(ROWS, SHORT_ROWS, ROWS, SHORT_ROWS, INTS, INT_ROWS, ROWS, FLOAT_ROWS, int64)],
     "narrow_rows.narrow_cuda": [(ROWS, INTS, INT_ROWS, uint64, types.boolean, ROWS, SHORT_ROWS, int64)],
-    "unused_weights.clear_unused_cuda": [
-        (ROWS, values, int64, int64, int64, INTS, INTS) for values in (ROWS, SHORT_ROWS)
-    ],
+    "init_rows.clear_unused_cuda": [(ROWS, values, int64, int64, int64, INTS, INTS) for values in (ROWS, SHORT_ROWS)],
     "count_examples.count_examples_cuda": [(INTS, INTS, int64, INTS)],
     "dedup_cuda.insert_keys": [(KEYS, KEYS, INTS, INTS, INTS)],
     "dedup_cuda.find_first": [(INTS, INTS)],
