@@ -54,7 +54,7 @@ def train_command(args: argparse.Namespace) -> int:
             from pipeline.driver.finished import finished
             from pipeline.driver.session import open_session, plan_session
             from pipeline.monitor.report import summary
-            from pipeline.spans.table import span_table
+            from pipeline.spans.guard import span_table
 
             heed_interrupts()
             keep_freed_memory()

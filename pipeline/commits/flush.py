@@ -1,4 +1,5 @@
 """Writing the rows of a commit to the log: every changed row of device and host, and the live rows of sparse chunks.
+And the fingerprint of the table and the dense part: equal fingerprints mean equal bits.
 
 The pipeline must be drained, since places must agree with the bytes. Rows stay in their tier, and a copy is written to
 the log.
@@ -6,7 +7,8 @@ the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.commits.manifest import ChunkState, Manifest
+from pipeline.kernels.row_hash import add_row_hashes
 from pipeline.records import I64, U32, U64
 from pipeline.storage.files import checksum
 from pipeline.storage.key_map import DEVICE, DISK, HOST, row_of, tier_of
@@ -22,6 +25,39 @@ from pipeline.storage.log import Log, metadata
 from pipeline.storage.places import Places, Slots
 from pipeline.storage.shards import shard_of
 from pipeline.storage.tier import KeyedTier, Tier, check_keys
+from pipeline.storage.wide_rows import widened
+
+
+def table_hash(
+    places: Places, log: Log, chunk_RW: U32, catch_up: Callable[[U32], None] = lambda rows_UW: None
+) -> tuple[int, int]:
+    """Return the sum, modulo 2^128, of the hashes of all live rows (without tags), and the number of these rows. All
+    rows must be in the log.
+
+    `catch_up`: applies missed steps to widened copies of rows (dense semantics).
+    """
+    total = np.zeros(2, np.uint64)
+    count = 0
+    for chunk in places.chunks.live().tolist():
+        at, keys = live_at(places, log, chunk)
+        log.gather(at, chunk_RW[: len(at)])
+        check_keys(log, at, chunk_RW[: len(at)], keys)
+        wide_UX = widened(log.layout, chunk_RW[: len(at)])
+        catch_up(wide_UX)
+        add_row_hashes(wide_UX, log.layout.wide.tag_at, total)
+        count += len(at)
+    return int(total[0]) << 64 | int(total[1]), count
+
+
+def fingerprint(rows: int, dense: Iterable[tuple[str, np.ndarray]]) -> str:
+    """Hexadecimal digest of the table hash and of named arrays (parameters, buffers, optimizer state), in the given
+    order."""
+    digest = hashlib.blake2b(rows.to_bytes(16, "little"), digest_size=16)
+    for name, array in dense:
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
 
 Settle = Callable[[Any, U64, I64], None]
 """Callback that records new log positions. Arguments: slots or old positions of the rows, keys, new positions."""

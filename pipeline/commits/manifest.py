@@ -25,7 +25,7 @@ from safetensors.numpy import load
 
 from pipeline.records import Array
 from pipeline.settings import STRICT, Count, Digest, read_json
-from pipeline.spans.kept import kept_before, spans_done
+from pipeline.spans.waiting import kept_before, spans_done
 from pipeline.storage.durable import Seal
 from pipeline.storage.files import Damaged, Files, checksum, refuse_links, tensors
 from pipeline.storage.layout import RowLayout

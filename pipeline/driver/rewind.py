@@ -11,7 +11,7 @@ from pipeline.commits.reopen import keep_only
 from pipeline.commits.run_state import newest_state
 from pipeline.driver.result import METRICS, MODEL, RESULT, lines_of, read_result
 from pipeline.monitor.page.page import write_report
-from pipeline.spans.kept import spans_done
+from pipeline.spans.waiting import spans_done
 from pipeline.storage.files import Files
 from pipeline.storage.lock import RunLock
 

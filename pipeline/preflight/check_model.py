@@ -19,8 +19,7 @@ from pipeline.errors import did_you_mean
 from pipeline.machine import limits
 from pipeline.machine.compiler import compiler, try_compiler
 from pipeline.messages.sizes import format_size_down, format_size_up
-from pipeline.metrics.evaluation import evaluation_bytes
-from pipeline.metrics.groups import GROUP_BYTES
+from pipeline.metrics.evaluation import GROUP_BYTES, evaluation_bytes
 from pipeline.models.losses import logits_of, loss_of
 from pipeline.settings.caps import Storage
 from pipeline.settings.changes import arguments_of

@@ -17,7 +17,7 @@ from pipeline.files.types import is_list, key_kind, kind_of
 from pipeline.records import RESERVED, U32, U64, Array
 from pipeline.settings.init_from import FromParquet
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
-from pipeline.warm_start.origin import check_width, empty_rows, is_text
+from pipeline.warm_start.from_run import check_width, empty_rows, is_text
 from pipeline.workflow import Workflow
 
 ROWS_AT_ONCE = 1 << 14

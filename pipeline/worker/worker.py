@@ -6,8 +6,7 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.commits.fingerprint import fingerprint, table_hash
-from pipeline.commits.flush import flush, part_of
+from pipeline.commits.flush import fingerprint, flush, part_of, table_hash
 from pipeline.commits.manifest import Manifest
 from pipeline.commits.reopen import clean
 from pipeline.data.source import Source

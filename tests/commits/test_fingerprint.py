@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from support.oracle.data_path import ROW, make_log, take
 from support.oracle.tier_contract import made_rows
 
-from pipeline.commits.fingerprint import fingerprint, table_hash
-from pipeline.commits.flush import flush
+from pipeline.commits.flush import fingerprint, flush, table_hash
 from pipeline.kernels.row_hash import row_hash_reference
 from pipeline.records import RESERVED
 from pipeline.storage.chunks import Chunks

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from pipeline.kernels.group_ranks import group_ranks_reference
 from pipeline.metrics.auc import AUC
-from pipeline.metrics.groups import GroupMetrics
+from pipeline.metrics.evaluation import GroupMetrics
 
 few = settings(max_examples=80, deadline=None)
 ids = st.sampled_from([0, 1, 7, 1 << 63, (1 << 64) - 1])

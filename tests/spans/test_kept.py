@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.spans.kept import kept_before, spans_done
+from pipeline.spans.waiting import kept_before, spans_done
 
 KEPT = {
     "no spans": ([], 7, []),

@@ -10,8 +10,8 @@ from typing import Any
 from pipeline.monitor.live.lines import Evaluated
 from pipeline.monitor.report import OF_LABEL, metric_text, number, of_labels, percent, short_duration, short_size
 from pipeline.monitor.story import Story
+from pipeline.spans.guard import LAST
 from pipeline.spans.passes import SPAN
-from pipeline.spans.table import LAST
 
 GIB = 1 << 30
 SENT_KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreement")

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import torch
 from support.oracle.features import RareValues, with_made
 
-from pipeline.commits.fingerprint import fingerprint
+from pipeline.commits.flush import fingerprint
 from pipeline.data import order
 from pipeline.kernels.dedup import sources_reference, unique_keys_reference
 from pipeline.kernels.hashing import hash_bytes_reference, hash_integer_reference, missing_key, shared_key, table_salt
