@@ -27,7 +27,7 @@ from pipeline.settings.optimizer import Optimizer, RowWiseAdagrad
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.key_map import most_bytes_for
 from pipeline.storage.places import Places
-from pipeline.storage.wide_rows import write_first_rows
+from pipeline.storage.tier import write_first_rows
 from pipeline.training.build import row_layout
 from pipeline.worker.worker import Worker
 from pipeline.workflow import Category, Commit, Data, Model, Schedule, Storage, Workflow

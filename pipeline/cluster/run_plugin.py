@@ -38,8 +38,7 @@ from pipeline.records import Rank, StageResult
 from pipeline.stages import STAGES
 from pipeline.storage.files import Files
 from pipeline.storage.reader import allow_many_files
-from pipeline.worker.membership import Membership
-from pipeline.worker.tiers import WorkerConfig
+from pipeline.worker.tiers import Membership, WorkerConfig
 from pipeline.worker.worker import Worker
 from pipeline.workflow import Workflow, kind_name
 

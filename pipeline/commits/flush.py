@@ -24,8 +24,7 @@ from pipeline.storage.layout import row_keys
 from pipeline.storage.log import Log, metadata
 from pipeline.storage.places import Places, Slots
 from pipeline.storage.shards import shard_of
-from pipeline.storage.tier import KeyedTier, Tier, check_keys
-from pipeline.storage.wide_rows import widened
+from pipeline.storage.tier import KeyedTier, Tier, check_keys, widened
 
 
 def table_hash(

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.init.columns import Column, Look, described_column
-from pipeline.init.names import words_of
+from pipeline.init.columns import Column, Look, described_column, words_of
 from pipeline.prepare.draft import quoted
 from pipeline.prepare.schema import Role
 

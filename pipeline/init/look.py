@@ -15,8 +15,7 @@ from pipeline.files.flat import FlatFile, open_file, unite
 from pipeline.files.stores import stamp_of
 from pipeline.files.types import as_python, concatenated
 from pipeline.init.choice import LABEL_NAMES
-from pipeline.init.columns import Look, described_column, unread_column, with_unread
-from pipeline.init.names import words_of
+from pipeline.init.columns import Look, described_column, unread_column, with_unread, words_of
 from pipeline.init.text import chosen_files, header_of, look_at_text
 
 LOOKED_AT_ROWS = 200_000

@@ -24,10 +24,20 @@ from pipeline.init.choice import (
     of_role,
     split_role,
 )
-from pipeline.init.columns import Column, Look, decoded
+from pipeline.init.columns import (
+    INDEXES,
+    OUTCOME_WORDS,
+    THING_WORDS,
+    TIME_WORDS,
+    WEIGHT_WORDS,
+    Column,
+    Look,
+    decoded,
+    role_by_name,
+    words_of,
+)
 from pipeline.init.division import Divided, Division
 from pipeline.init.measures import are_nothing, auc_error, codings, held_out_rates, rank_auc
-from pipeline.init.names import INDEXES, OUTCOME_WORDS, THING_WORDS, TIME_WORDS, WEIGHT_WORDS, role_by_name, words_of
 from pipeline.init.values import F8, WholeNumbers
 from pipeline.prepare.draft import DraftedCategory, DraftedSequence
 

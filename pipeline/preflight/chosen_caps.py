@@ -23,8 +23,17 @@ from pipeline.machine.memory import resident_bytes
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.preflight.checked import Budget, Checked
 from pipeline.preflight.first_window import first_window
-from pipeline.preflight.guesses import DEDUP_BYTES, PLANNED_BYTES, guessed_keys, other_buffers
-from pipeline.preflight.sizes import MARK_BYTES, SLACK, DoesNotFit, FirstWindow, gpu_bytes
+from pipeline.preflight.sizes import (
+    DEDUP_BYTES,
+    MARK_BYTES,
+    PLANNED_BYTES,
+    SLACK,
+    DoesNotFit,
+    FirstWindow,
+    gpu_bytes,
+    guessed_keys,
+    other_buffers,
+)
 from pipeline.settings.caps import CAP_NAMES, CapSizes, Storage, caps_of
 from pipeline.storage.key_map import bytes_for, most_bytes_for
 

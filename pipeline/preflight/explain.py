@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.messages.sizes import MemoryShare, format_size_up
-from pipeline.preflight.guesses import guessed_keys, other_buffers
 from pipeline.preflight.setup import Setup
-from pipeline.preflight.sizes import Line, printed, table
+from pipeline.preflight.sizes import Line, guessed_keys, other_buffers, printed, table
 from pipeline.settings.optimizer import Adam
 from pipeline.storage.key_map import most_bytes_for
 

@@ -21,8 +21,8 @@ from pipeline.kernels.key_map import UNKNOWN
 from pipeline.machine.limits import cpus
 from pipeline.messages.sizes import format_size_up
 from pipeline.preflight.checked import Checked
-from pipeline.preflight.guesses import guessed_keys
 from pipeline.preflight.setup import Setup
+from pipeline.preflight.sizes import guessed_keys
 from pipeline.records import F64, I64, U64
 from pipeline.stages.unique_keys import KeyReader
 from pipeline.storage.key_map import KeyMap

@@ -33,8 +33,7 @@ from pipeline.preflight.check_model import (
 from pipeline.preflight.checked import Budget, Checked
 from pipeline.preflight.chosen_caps import choose_caps
 from pipeline.preflight.first_window import rehearse
-from pipeline.preflight.guesses import most_evaluated
-from pipeline.preflight.sizes import Fit, with_device_in_bytes
+from pipeline.preflight.sizes import Fit, most_evaluated, with_device_in_bytes
 from pipeline.settings.caps import CapSizes, caps_of
 from pipeline.spans.calendar import Calendar
 from pipeline.spans.passes import span_passes

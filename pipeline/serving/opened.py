@@ -32,8 +32,7 @@ from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Files
 from pipeline.storage.key_map import bytes_for
 from pipeline.storage.layout import STATE, RowLayout
-from pipeline.storage.tier import check_keys
-from pipeline.storage.wide_rows import widened
+from pipeline.storage.tier import check_keys, widened
 from pipeline.training.dense_state import merge_dense
 from pipeline.workflow import Workflow
 

@@ -22,9 +22,9 @@ from torch import Tensor
 from pipeline.errors import PipelineError
 from pipeline.machine.compiler import CACHE, compiler, compiler_version, processor
 from pipeline.machine.stopwatch import part
+from pipeline.training.dense_part import TorchDevice
 from pipeline.training.embed import Embed
 from pipeline.training.forward import Forward, Pass
-from pipeline.training.torch_device import TorchDevice
 from pipeline.training.widths import own_model
 from pipeline.workflow import Workflow
 

@@ -43,13 +43,12 @@ from pipeline.storage.slab import Slab
 from pipeline.training.block_metrics import BlockMetrics, Truth, truth_of
 from pipeline.training.build import Shape, build_model
 from pipeline.training.compiled import Compiled, made_up_inputs
-from pipeline.training.dense_part import DensePart
+from pipeline.training.dense_part import DensePart, TorchDevice
 from pipeline.training.embed import Embed
 from pipeline.training.forward import Forward
 from pipeline.training.items import Items
 from pipeline.training.ragged import Ragged
 from pipeline.training.shares import BatchShare, SharedBatch, Together, WholeBatch, clear_unused, norm_of_all
-from pipeline.training.torch_device import TorchDevice
 from pipeline.training.widths import own_model, widths_on
 from pipeline.workflow import Workflow
 

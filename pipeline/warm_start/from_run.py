@@ -21,8 +21,7 @@ from pipeline.records import U32, U64, Array
 from pipeline.settings.init_from import FromRun
 from pipeline.storage.layout import KEY_WORDS, RowLayout, row_keys
 from pipeline.storage.slab import Slab
-from pipeline.storage.tier import check_keys
-from pipeline.storage.wide_rows import widened
+from pipeline.storage.tier import check_keys, widened
 from pipeline.training.dense_state import merge_dense
 from pipeline.workflow import Data, Workflow, read_kept
 

@@ -17,7 +17,7 @@ from pipeline.stages.dedup import KeyOwners
 from pipeline.stages.dedup_on_gpu import Pending
 from pipeline.stages.unite import STOPPED_ELSEWHERE, key_requests, unite
 from pipeline.worker.flight import Flight, expect
-from pipeline.worker.membership import Membership
+from pipeline.worker.tiers import Membership
 
 REFUSED = -1
 U8 = NDArray[np.uint8]

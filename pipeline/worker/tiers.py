@@ -1,4 +1,4 @@
-"""The open state of one worker: tiers, key map, model."""
+"""The open state of one worker: its membership in a run with several, tiers, key map, model."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.comm.collective import Collective
+from pipeline.comm.group import Group
 from pipeline.commits.manifest import Manifest
 from pipeline.commits.reopen import open_log
 from pipeline.data.source import Source
@@ -16,7 +18,7 @@ from pipeline.machine.memory import aligned_empty
 from pipeline.machine.threads import Threads, Whole, share_of
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.preflight.sizes import Sizes
-from pipeline.records import U32, Array
+from pipeline.records import U32, Array, Rank
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Files
@@ -27,8 +29,34 @@ from pipeline.storage.slab import Slab
 from pipeline.training.build import Shape
 from pipeline.training.learner import Learner
 from pipeline.training.shares import Together
-from pipeline.worker.membership import Membership
 from pipeline.workflow import Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Rank, shard owners and process groups of one of several workers."""
+
+    rank: Rank
+    owner_of_shard: tuple[int, ...]
+    """Rank of the owner of each shard of the table."""
+    group: Group
+    key_group: Group
+    """Group for key requests, used by the thread of `unite`; the thread of `train` uses the other groups."""
+    levels: Collective | None = None
+    """The same workers grouped by machine, if the dense part is merged on two levels."""
+    on_gpus: Group | None = None
+    """Group for the exchanges of training steps between GPUs, queued on the stream `train`. `group` is then used only
+    for agreement between hosts."""
+
+    @property
+    def for_steps(self) -> Group:
+        """Group for rows and gradients."""
+        return self.on_gpus or self.group
+
+    @property
+    def collective(self) -> Collective:
+        """Collective for the dense part."""
+        return self.levels or self.for_steps
 
 
 @dataclass(frozen=True, slots=True)

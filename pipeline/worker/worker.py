@@ -15,9 +15,8 @@ from pipeline.machine.memory import resident_bytes
 from pipeline.records import U64, Array, Block, StageResult
 from pipeline.storage.files import Files
 from pipeline.training.dense_state import dense_bytes
-from pipeline.worker.membership import Membership
 from pipeline.worker.stage_runner import StageRunner
-from pipeline.worker.tiers import Tiers, WorkerConfig
+from pipeline.worker.tiers import Membership, Tiers, WorkerConfig
 from pipeline.workflow import Workflow
 
 

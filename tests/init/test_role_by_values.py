@@ -8,8 +8,8 @@ from support.data.drafts import drafted, init, write_logs
 from support.depth import some
 
 from pipeline.files.find import named
+from pipeline.init.columns import role_by_name
 from pipeline.init.look import look_at_files
-from pipeline.init.names import role_by_name
 from pipeline.init.roles import choose_roles
 
 

@@ -15,9 +15,8 @@ from pipeline.messages.sizes import parse_size
 from pipeline.preflight import chosen_caps
 from pipeline.preflight.chosen_caps import choose_caps
 from pipeline.preflight.explain import in_short
-from pipeline.preflight.guesses import other_buffers
 from pipeline.preflight.setup import check, divide_caps, set_up
-from pipeline.preflight.sizes import DoesNotFit, device_table, table
+from pipeline.preflight.sizes import DoesNotFit, device_table, other_buffers, table
 from pipeline.run import main
 from pipeline.settings.caps import CAP_NAMES
 from pipeline.settings.optimizer import Adam

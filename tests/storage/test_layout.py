@@ -10,7 +10,7 @@ from pipeline.kernels.narrow_rows import BFLOAT16, FULL_WORD
 from pipeline.records import RESERVED
 from pipeline.settings.optimizer import ROW_OPTIMIZERS, Adagrad, Adam, RowStorage, RowWiseAdagrad, Sgd
 from pipeline.storage.layout import RowLayout, formats_of_rows, row_keys
-from pipeline.storage.wide_rows import widened, write_first_rows
+from pipeline.storage.tier import widened, write_first_rows
 
 STORED = ["float32", "bfloat16", "float16", {"weights": "bfloat16"}, {"state": "bfloat16"}]
 

@@ -31,8 +31,7 @@ from pipeline.schedule import BlockSchedule
 from pipeline.storage.files import Files
 from pipeline.storage.folder import Folder
 from pipeline.storage.shards import Shards, deal_shards
-from pipeline.worker.membership import Membership
-from pipeline.worker.tiers import WorkerConfig
+from pipeline.worker.tiers import Membership, WorkerConfig
 from pipeline.worker.worker import Worker
 from pipeline.workflow import Workflow
 
