@@ -62,13 +62,9 @@ def train_arguments() -> argparse.ArgumentParser:
         help="train a new run on the spans and files of RUN, in the same order: it has RUN's fingerprint",
     )  # fmt: skip
     parser.add_argument(
-        "--as-is",
-        "--accept",
-        nargs="+",
-        default=[],
-        metavar="SPAN",
+        "--as-is", "--accept", nargs="+", default=[], metavar="SPAN",
         help="train on these spans as they are, though they lost rows, or the guard objects to them",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--without", nargs="+", default=[], metavar="SPAN", help="give these spans up: their files are not waited for"
     )
