@@ -16,7 +16,7 @@ ROOMS = {
     "warm_start": 582, "worker": 1001,
 }  # fmt: skip
 """The most lines of the Python files of each folder of the package; "(root)": of the files that are in none."""
-OTHERS = {"pipeline": 51_595, "tests": 46_070, "benchmarks": 10_907, "docs": 2_210}
+OTHERS = {"pipeline": 51_595, "tests": 46_070, "benchmarks": 10_907, "docs": 2_211}
 """The most lines of Python files, of docs of Markdown files."""
 COMMANDS, EXTRAS = 12, 8
 DEVELOPERS = {"test", "dev", "bench"}
