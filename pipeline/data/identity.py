@@ -152,7 +152,7 @@ class Begun:
     done: int = 0
     """Number of spans that the run is done with: their files are not opened."""
     waiting: Waiting | None = None
-    """What follows `splits` in the training data, if it has spans."""
+    """Spans that follow `splits` in the training data, if it has any."""
 
     def files(self, split: str) -> list[tuple[str, int | None]]:
         """Names of the split's files, in order, and their versions (see `FileIdentity`)."""

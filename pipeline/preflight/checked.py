@@ -29,7 +29,7 @@ class Budget:
 
     limit: int
     planned: int
-    """What all caps, given and chosen, and the rest of the process take."""
+    """Bytes that all caps, given and chosen, and the rest of the process take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 SpanKind = Literal["day", "hour", "value", "file"]
 """Extent of a span of training data (see `workflow.Data.span`)."""
 OutOfPlaceRule = Literal["refuse", "take", "drop"]
-"""What becomes of rows out of place (see `workflow.Data.late`)."""
+"""Treatment of rows out of place (see `workflow.Data.late`)."""
 SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 LENGTH = re.compile(rf"([0-9]+(?:\.[0-9]+)?) ?({'|'.join(SECONDS)})")
 

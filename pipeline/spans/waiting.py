@@ -55,7 +55,7 @@ class Held(Strict):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What a commit knows of the spans that are not final."""
+    """Spans that are not final, as a commit knows them."""
 
     given: tuple[tuple[str, ...], ...]
     """Places of their files, as given by each command: files, folders or patterns."""

@@ -32,7 +32,7 @@ CASES = {
 
 
 def train(workflow: Workflow, run_dir: Path, files: list[Path], **sizes: int) -> dict[str, Any]:
-    """Result after each of these days was added in a call of its own, if the run does not have it yet."""
+    """Result after each of these days was added in a separate call, if the run does not have it yet."""
     first = workflow.with_settings({"data.train": (files[0].name,)})
     result = make_driver(first, run_dir, **SIZES | sizes).run()
     newest = Commits(run_dir, Files(), 1).all()[-1]
