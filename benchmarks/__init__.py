@@ -2,8 +2,7 @@
 
 import os
 
-from pipeline.machine.memory import share_one_arena
-from pipeline.machine.process import SPIN, SPIN_COUNT
+from pipeline.machine.process import SPIN, SPIN_COUNT, share_one_arena
 
 # As in the commands, before libraries start threads.
 os.environ.setdefault(SPIN, SPIN_COUNT)

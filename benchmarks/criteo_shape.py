@@ -24,7 +24,7 @@ from benchmarks.common import arguments, finish, machine
 from benchmarks.table import Stretches, drop_log_pages, fill_log
 from pipeline.cluster.local import local_client
 from pipeline.device.gpu import choose
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.process import keep_freed_memory
 from pipeline.models import DeepFM
 from pipeline.monitor.history import StageTimes
 from pipeline.preflight.setup import set_up

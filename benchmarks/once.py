@@ -15,7 +15,7 @@ from pipeline.cluster.local import local_client
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
 from pipeline.driver.open import folder_of, local_crew, make_run_dir
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.process import keep_freed_memory
 from pipeline.monitor.history import json_value
 from pipeline.monitor.progress import Progress
 from pipeline.preflight.setup import set_up

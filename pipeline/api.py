@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import COPY_IT, PipelineError, refuse_remote
 from pipeline.features.settings import Bucket, Calendar, Cross, Lookup, Rare, Standardize
-from pipeline.machine.memory import keep_freed_memory, share_one_arena
+from pipeline.machine.process import keep_freed_memory, share_one_arena
 from pipeline.machine.signals import interruption
 from pipeline.monitor.observer import Observer
 from pipeline.optim.scaling import scale_batch

@@ -11,7 +11,7 @@ from functools import partial
 
 from pipeline.arguments import REPORT, train_arguments
 from pipeline.errors import PipelineError, error_text
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.process import keep_freed_memory
 from pipeline.machine.signals import discard_output, exit_code, heed_interrupts
 from pipeline.messages.terminal import visible
 from pipeline.settings.changes import override

@@ -269,6 +269,13 @@ def test_an_interrupt_during_imports_ends_with_one_line(command, tmp_path):
     assert (process.returncode, out, err) == (130, "", "interrupted before anything was begun\n")
 
 
+def test_a_command_heeds_interrupts_before_it_imports_more():
+    code = "import sys; sys.argv[0], sys.orig_argv = '-m', ['python', '-m', 'pipeline']; import pipeline; {}"
+    heeds = "import signal; print(signal.getsignal(2).__module__, *({'numpy', 'torch', 'pyarrow'} & {*sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code.format(heeds)], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "pipeline.machine.signals\n"
+
+
 def test_an_ignored_interrupt_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

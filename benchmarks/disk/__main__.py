@@ -22,7 +22,7 @@ from benchmarks.common import arguments, finish, machine
 from benchmarks.disk.limits import RawChunks, RawRows
 from benchmarks.disk.log import Ours, OursDirect, commit_vs_plain, fill_log
 from benchmarks.disk.rows import NUM_WORDS, ROW_BYTES, Store, first_wrong, make_cold, may_drop_caches
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.process import keep_freed_memory
 from pipeline.records import I64, U32
 
 STORES: list[type[Store]] = [Ours, OursDirect, RawRows, RawChunks]

@@ -36,7 +36,7 @@ from benchmarks.end_to_end.advantages import COMPILED, COMPILED_BF16, EAGER, Adv
 from benchmarks.end_to_end.torch_way import Ceiling, Sparse
 from benchmarks.table import raw_row_rate, warm_log_pages
 from pipeline.cluster.local import local_client
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.process import keep_freed_memory
 from pipeline.monitor.history import StageTimes
 from pipeline.preflight.check_model import fast_in_bfloat16
 from pipeline.records import StageCall

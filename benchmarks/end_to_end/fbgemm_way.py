@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from benchmarks.cases import DIM, keys_per_field
 from benchmarks.end_to_end.advantages import EAGER, Advantages
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.process import keep_freed_memory
 from pipeline.models import DeepFM
 
 FIRST_DIM = 4

@@ -16,7 +16,7 @@ from benchmarks.common import arguments, finish, machine
 from benchmarks.kernels.cases import LAYOUT, NOISE_BYTES, Case, zipf_keys
 from benchmarks.kernels.dedup import dedup_case, index_of_batch
 from benchmarks.kernels.rows import adam_case, move_cases, segment_sum_case
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.process import keep_freed_memory
 
 ROUNDS = 5
 """Repeats of a run per unit of `--repeats`, since a run takes only milliseconds."""

@@ -32,7 +32,7 @@ from pipeline.kernels.pool import lookup, pool_singles
 from pipeline.kernels.row_rules import ADAM, adam_size
 from pipeline.kernels.segment_sum import segment_sum
 from pipeline.kernels.update_rows import update_rows
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.process import keep_freed_memory
 from pipeline.machine.threads import Threads
 from pipeline.records import F32, I32, TILE, U32, BatchIndex
 from pipeline.storage.layout import WEIGHTS_AT

@@ -23,7 +23,7 @@ from benchmarks.cases import Case, make_workflow
 from benchmarks.common import arguments, finish, interval, machine, spread
 from benchmarks.policies.runs import Scale, compare, options, scale_of
 from pipeline.cluster.local import local_client
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.process import keep_freed_memory
 from pipeline.monitor.history import StageTimes
 from pipeline.settings.optimizer import RowStorage
 from pipeline.training.build import row_layout

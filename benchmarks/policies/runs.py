@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.cases import Case, make_workflow
 from benchmarks.common import arguments, finish, interval, machine, spread
 from pipeline.cluster.local import local_client
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.process import keep_freed_memory
 from pipeline.monitor.history import StageTimes
 from pipeline.records import StageCall
 

@@ -23,7 +23,7 @@ from pipeline.device.device import RAM
 from pipeline.driver.driver import Driver
 from pipeline.driver.loop import DueCommit
 from pipeline.kernels.hashing import hash_integers, table_salt
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.process import keep_freed_memory
 from pipeline.preflight.setup import set_up
 from pipeline.records import Block, StageCall, StageResult
 from pipeline.storage.key_map import KeyMap, place

@@ -24,7 +24,7 @@ from benchmarks.serve.scoring import scoring
 from benchmarks.serve.servables import check_space, small_servable, write_servable
 from benchmarks.serve.serving import Scale, serving
 from benchmarks.serve.size import size
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.process import keep_freed_memory
 from pipeline.storage.reader import allow_many_files
 
 PARTS = ("scoring", "serving", "size")

@@ -25,7 +25,7 @@ from pipeline.cluster.pool import WorkerPool
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
 from pipeline.driver.open import dask_crew, folder_of, local_crew, shared_by
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.process import keep_freed_memory
 from pipeline.monitor.history import StageTimes
 from pipeline.monitor.observer import Observer
 from pipeline.preflight.setup import set_up

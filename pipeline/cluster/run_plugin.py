@@ -32,7 +32,7 @@ from pipeline.device.device import Device
 from pipeline.device.gpu import choose, identify
 from pipeline.errors import LostTouch, OutOfTurn
 from pipeline.machine.limits import memory_limits
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.process import keep_freed_memory
 from pipeline.machine.threads import share_of
 from pipeline.records import Rank, StageResult
 from pipeline.stages import STAGES

@@ -26,7 +26,7 @@ from pipeline.init.roles import categories_of, choose_roles, fit_to_splits, note
 from pipeline.init.values import drafted_time
 from pipeline.machine import limits
 from pipeline.machine.aside import move_aside
-from pipeline.machine.memory import return_freed_memory
+from pipeline.machine.process import return_freed_memory
 from pipeline.machine.signals import heed_interrupts
 from pipeline.messages.uris import cut, is_remote, uri_of
 from pipeline.prepare.command import sources_of

@@ -12,8 +12,7 @@ from shlex import quote
 import pyarrow as pa
 
 from pipeline.errors import error_text, refuse_remote
-from pipeline.machine.memory import keep_freed_memory
-from pipeline.machine.process import is_command
+from pipeline.machine.process import is_command, keep_freed_memory
 from pipeline.machine.signals import heed_interrupts, on_signal
 from pipeline.machine.threads import TaskThreads
 from pipeline.messages.sizes import format_size, format_size_up

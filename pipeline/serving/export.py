@@ -11,7 +11,7 @@ from pipeline.arguments import export_arguments
 from pipeline.errors import COPY_IT, refuse_remote
 from pipeline.machine.aside import move_output_aside
 from pipeline.machine.command import run_command
-from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.process import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts
 
 

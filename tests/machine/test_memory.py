@@ -8,15 +8,9 @@ import numpy as np
 import psutil
 import pytest
 
-from pipeline.machine import memory
-from pipeline.machine.memory import (
-    ALIGNMENT,
-    MAPPED_BYTES,
-    aligned_empty,
-    keep_freed_memory,
-    resident_bytes,
-    share_one_arena,
-)
+from pipeline.machine import process
+from pipeline.machine.memory import ALIGNMENT, MAPPED_BYTES, aligned_empty, resident_bytes
+from pipeline.machine.process import keep_freed_memory, share_one_arena
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.int64, np.uint64])
@@ -43,8 +37,8 @@ def test_resident_bytes_are_those_that_the_system_tells():
 
 
 KEPT = """
-from pipeline.machine.memory import keep_freed_memory, return_freed_memory
 from pipeline.machine.memory import resident_bytes
+from pipeline.machine.process import keep_freed_memory, return_freed_memory
 keep_freed_memory()
 before = resident_bytes()
 block = bytearray(24 << 20)
@@ -105,7 +99,7 @@ def test_threads_share_one_arena(tmp_path):
 
 
 def test_a_system_without_mallopt_is_supported(monkeypatch):
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
+    monkeypatch.setattr(process.ctypes, "CDLL", lambda name: object())
     share_one_arena()
     keep_freed_memory()
 
@@ -121,7 +115,7 @@ def test_the_allocator_accepts_every_setting(monkeypatch):
         def mallopt(option, value):
             answers.append(library.mallopt(option, value))
 
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: Spy)
+    monkeypatch.setattr(process.ctypes, "CDLL", lambda name: Spy)
     share_one_arena()
     keep_freed_memory()
     assert answers == [1, 1, 1]
