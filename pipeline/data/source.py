@@ -23,7 +23,8 @@ from pipeline.machine.threads import Threads
 from pipeline.records import I64, Block, Examples, FieldLayout, Rank
 from pipeline.settings import SPLITS
 from pipeline.spans.calendar import Calendar
-from pipeline.spans.passes import Leg
+from pipeline.spans.changes import changes_of
+from pipeline.spans.passes import SPAN, Leg
 from pipeline.workflow import Data, Metrics
 
 FILE_ORDER_WINDOW = 1 << 16
@@ -117,6 +118,7 @@ class Source:
         if self.num_examples["train"] == 0 and not scoring:
             raise ValueError(f"data.train: no file of {', '.join(data.train)} has rows; name files that have")
         self._passes = PassOrder(self._groups, self.identity, seed, data.shuffle_window)
+        self._columns = columns
         self.layout = layout_of(data, check.kinds)
         self._widths = widths_of(columns, self.layout)
         self._window_examples = min(data.shuffle_window or FILE_ORDER_WINDOW, self._passes.most_rows)
@@ -190,6 +192,15 @@ class Source:
             if len(window.order) == 0:
                 window.order = self._passes.places(leg, number, window.count)
             yield window, np.sort(window.order[begin:end])
+
+    def changes_of(self, span: int) -> str:
+        """Sentences on what changed in a span against the two before it (see `pipeline.spans.changes`)."""
+        rows = [
+            [(group.file, group.index, range(begin, end)) for group, begin, end in self._passes.slices(leg, 0, size)]
+            for leg in (Leg(SPAN, 0, n) for n in range(span, max(-1, span - 3), -1))
+            if (size := self._passes.num_rows(leg))
+        ]
+        return changes_of(self._columns[0].name, [column.name for column in self._columns], rows)
 
     def block_bytes(self, num_examples: int, num_batches: int = 1) -> int:
         """Predicted bytes of a block in its ReadBuffer; exact except for lists, which get a margin."""

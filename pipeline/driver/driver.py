@@ -272,7 +272,7 @@ def holds(driver: Driver, block: Block) -> bool:
     train, label = driver._source.identity["train"], history.spans.get(block.span)
     try:
         if label not in driver.accepted:
-            check_guard(block, history.spans, history.epochs, metrics.guard)
+            check_guard(block, history.spans, history.epochs, metrics.guard, driver._source.changes_of)
         return False
     except GuardStopped as stopped:
         if metrics.guard_then == "stop" or not (held := held_by_guard(train, block.span or 0)):

@@ -4,7 +4,7 @@ the table of span scores."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from pipeline.errors import PipelineError
@@ -56,20 +56,26 @@ def span_scores(epochs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def check_guard(
-    block: Block, spans: Mapping[int | None, str], epochs: Sequence[Mapping[str, Any]], guard: float | None
-) -> None:
+    block: Block, spans: Mapping[int | None, str], epochs: Sequence[Mapping[str, Any]], guard: float | None,
+    changes: Callable[[int], str],
+) -> None:  # fmt: skip
     """Raises GuardStopped if a block starts the training on a span whose score the guard rejects. `spans`, `epochs`:
-    see `History`."""
-    begins = block.trains and block.span is not None and block.first_batch == 0 and block.epoch == 0
-    if begins and (why := why_stopped(spans[block.span], [*spans.values()], epochs, guard)):
-        raise GuardStopped(why)
+    see `History`. `changes`: gives sentences on what changed in a span (see `pipeline.spans.changes`)."""
+    if block.trains and block.span is not None and block.first_batch == 0 and block.epoch == 0:
+        label = spans[block.span]
+        if why := why_stopped(label, [*spans.values()], epochs, guard):
+            raise GuardStopped(
+                f"{why}{changes(block.span)} The span was not trained on; check how its labels and columns were made, "
+                f"and correct its files, or train on it as it is with --accept {label}"
+            )
 
 
 def why_stopped(
     label: str, spans: Collection[str], epochs: Sequence[Mapping[str, Any]], guard: float | None
 ) -> str | None:
-    """Return the reason why a run must not train on the span `label`, which was scored last; None if it may. Of others,
-    only the scores of `spans` count, which are not set aside, and none before any training, nor an undefined one."""
+    """Return sentences with the reason why a run must not train on the span `label`, which was scored last; None if it
+    may. Of others, only the scores of `spans` count, which are not set aside, and none before any training, nor an
+    undefined one."""
     scores = [entry for entry in span_scores(epochs) if entry["span"] in spans]
     if guard is None or not scores or scores[-1]["span"] != label:
         return None
@@ -86,6 +92,5 @@ def why_stopped(
         f"stopped by the guard: span {last['span']} has a normalized entropy of {last['ne']:.5f}, which exceeds the "
         f"mean of {spans} before it, {mean:.5f}, by more than metrics.guard, {guard}. It has {last['examples']:,} "
         f"rows (before: {means['examples']:,.0f}), and its mean prediction is {last['calibration']:.3f} times its mean "
-        f"label (before: {means['calibration']:.3f}). The span was not trained on; check how its labels and columns "
-        f"were made, and correct its files, or train on it as it is with --accept {label}"
+        f"label (before: {means['calibration']:.3f})."
     )
