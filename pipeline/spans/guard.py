@@ -1,5 +1,4 @@
-"""The guard of a run over spans: stops before a span that the model predicts far worse than the previous ones. And
-the table of span scores."""
+"""The guard of a run over spans: stops before a span that the model predicts far worse than the previous ones."""
 
 from __future__ import annotations
 
@@ -10,35 +9,6 @@ from typing import Any
 from pipeline.errors import PipelineError
 from pipeline.records import Block
 from pipeline.spans.passes import SPAN
-
-LAST = 31
-"""Maximum number of spans in the table: the last ones."""
-SHOWN = ("auc", "ne", "calibration", "mse", "mae")
-
-
-def span_table(epochs: Sequence[Mapping[str, Any]], out_of_place: Sequence[Mapping[str, Any]] = ()) -> list[str]:
-    """Lines of the table, and a line for each number of rows out of place; empty if no span was scored. `epochs`:
-    entries of a history, or of `result.json`. `out_of_place`: see `counted`."""
-    scores = span_scores(epochs)
-    if not scores:
-        return []
-    metrics = [name for name in SHOWN if any(isinstance(entry.get(name), float) for entry in scores)]
-    cells = [("span", "examples", "trained before", *metrics)]
-    for entry in scores[-LAST:]:
-        values = (entry.get(name) for name in metrics)
-        shown = ("-" if value is None or value != value else f"{value:.5f}" for value in values)
-        cells.append((str(entry["span"]), f"{entry['examples']:,}", f"{entry['trained']:,}", *shown))
-    wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    more = f", the last {LAST} of {len(scores):,}" if len(scores) > LAST else ""
-    lines = [f"spans, each scored before it was trained on{more}:"]
-    for first, *others in cells:
-        right = "  ".join(map(str.rjust, others, wide[1:]))
-        lines.append(f"  {first:<{wide[0]}}  {right}")
-    for rows in out_of_place[-LAST:]:
-        said = f"trained on with {rows['trained_with']}" if rows["trained_with"] else "left out"
-        lines.append(f"  {rows['span']}: {rows['rows']:,} rows {rows['kind']}, {said}")
-    return lines
-
 
 GUARDED_SPANS = 7
 """Number of previous scored spans in the mean that a span is compared with; fewer at the start of a run."""
@@ -52,7 +22,8 @@ class GuardStopped(PipelineError):
 
 def span_scores(epochs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Entries of a history (`History.epochs`) that are span scores, in order; only the last one for each span."""
-    return list({entry["span"]: entry for entry in epochs if entry["split"] == SPAN}.values())
+    last = {entry["span"]: number for number, entry in enumerate(epochs) if entry["split"] == SPAN}
+    return [epochs[number] for number in sorted(last.values())]
 
 
 def check_guard(

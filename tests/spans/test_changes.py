@@ -12,6 +12,7 @@ import pytest
 from pipeline.files.find import DataFile
 from pipeline.spans import changes
 from pipeline.spans.changes import Rows, changes_of
+from pipeline.spans.guard import why_stopped
 
 COLUMNS = ("click", "user", "item", "site", "tags")
 
@@ -68,3 +69,13 @@ def test_a_file_that_is_gone_leaves_the_columns_out(tmp_path: Path) -> None:
     spans = [rows_of(tmp_path, n, day()) for n in (1, 0)]
     (tmp_path / "0.parquet").unlink()
     assert f"not compared with those of the spans before: {tmp_path / '0.parquet'}" in changes_of("click", (), spans)
+
+
+@pytest.mark.parametrize(("ne", "stops"), [(0.9, False), (1.2, True)])
+def test_a_span_scored_before_later_ones_is_judged_when_due(ne: float, stops: bool) -> None:
+    scores = [("a", 0.9), ("b", 0.5), ("c", 0.9), ("b", ne)]
+    epochs = [
+        {"split": "span", "span": span, "ne": of, "examples": 9, "trained": n + 1, "calibration": 1.0}
+        for n, (span, of) in enumerate(scores)
+    ]
+    assert (why_stopped("b", "abc", epochs, 0.1) is not None) is stops

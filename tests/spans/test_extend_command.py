@@ -166,6 +166,8 @@ def test_a_corrected_day_is_scored_again_and_trained_on(days, capsys):
     scores = [(e["span"], round(e["ne"], 1)) for e in result["epochs"]]
     assert [span for span, _ in scores] == ["2026-11-20", "2026-11-21", "2026-11-22", "2026-11-22"]
     assert scores[2][1] > scores[3][1]
+    assert [e.get("scored_again") for e in result["epochs"]] == [None, None, True, None]
+    assert verify(["runs/days"]) == 0
     alike = ["days.py", "--serial", *LEARNS, "--like", "runs/days", "--out", "alike"]
     assert main(alike) == 0
     assert json.loads(Path("alike/result.json").read_text())["fingerprint"] == result["fingerprint"]
