@@ -94,10 +94,11 @@ class Source:
             has_spans = split == "train" and data.spans_by and not scoring
             was = begun.splits.get(split, NO_SPANS) if has_spans else None
             listed = list_split(of_splits.get(split, ()), check, data, was, begun)
+            known = [str(f) for f, of in listed.files.items() if has_spans and of.path in begun.trains_on]
             if found and has_spans:
                 listed, self.set_aside = chosen_files(listed, begun, found.known)
                 listed = replace(listed, identity=listed.identity.model_copy(update={"given": found.given}))
-            check.end_split("the files to score" if scoring else f"data.{split}")
+            check.end_split("the files to score" if scoring else f"data.{split}", known)
             self._groups[split] = listed.groups
             self.identity[split] = listed.identity.model_copy(update={"canonical": canonical or None})
             files |= listed.files

@@ -50,7 +50,7 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
     places = {str(root / name): version for name, version in begun.places}
     found = {split: [*listing.files] for split, listing in listings_of(other, places).items()}
     given: list[tuple[str, ...]] = []
-    known = {name for name, _ in begun.files("train")} | (begun.waiting.files if begun.waiting else set())
+    known = begun.trains_on
     same = bool(begun.splits) and not (spans or begun.waiting)
     for split, files in found.items():
         here = {name_of(file, data.root): file for file in files}

@@ -26,16 +26,16 @@ def write(root, day: int, hour: str = "7", **columns) -> str:
     default |= {name: times(day, pa.timestamp("us")) for name in ("at", "seen")}
     path = root / f"day-{day}/hour={hour}/part.parquet"
     path.parent.mkdir(parents=True)
-    pq.write_table(pa.table(default | columns), path)
+    pq.write_table(pa.table({name: of for name, of in (default | columns).items() if of is not None}), path)
     return str(path)
 
 
 def source(root, begun: Begun | None = None, **settings) -> Source:
     data = Data(
-        root=root, train=("day-1",), labels=("click",), numbers=(Number(name="price"),), time=Time(name="at"),
+        root=root, labels=("click",), numbers=(Number(name="price"),), time=Time(name="at"),
         categories=tuple(Category(name=name) for name in NAMES),
         features=(Cross(columns=("site", "user"), name="pair"), Calendar(column="seen", take={"weekday": "weekday"})),
-        **settings,
+        **({"train": ("day-1",)} | settings),
     )  # fmt: skip
     return Source(data, 0, begun=begun)
 
@@ -82,6 +82,27 @@ def test_the_next_day_is_refused_as_if_both_came_at_once(tmp_path, what, is_gone
             extended(tmp_path, path, first, knows)
         assert path in str(caught.value)
         assert ("the training data" in str(caught.value)) == (knows or is_gone or what != "zone")
+
+
+@pytest.mark.parametrize(("name", "other"), [
+    ("click", "CLICK"), ("item", "Item"), ("site", "site_"), ("price", "PRICE"), ("at", "AT"), ("item", None),
+])  # fmt: skip
+def test_a_column_that_no_new_file_has_is_refused(tmp_path, name, other):
+    write(tmp_path, 1)
+    first = source(tmp_path)
+    values = times(2, pa.timestamp("us")) if name == "at" else [0, 1, 0, 1]
+    path = write(tmp_path, 2, **{name: None, **({other: values} if other else {})})
+    with pytest.raises(ValueError) as caught:
+        extended(tmp_path, path, first)
+    assert path in (said := str(caught.value))
+    assert (f"did you mean {other!r}?" if other else f"{name!r} (data.categories) is missing") in said
+
+
+def test_a_file_that_lacks_a_column_is_read_again_on_resume(tmp_path):
+    paths = write(tmp_path, 1), write(tmp_path, 2, item=None)
+    both = source(tmp_path, train=paths)
+    (tmp_path / paths[0]).unlink()
+    assert "'item' is missing in 1 of 1 files" in source(tmp_path, Begun(both.identity, done=1)).notes[0]
 
 
 def test_the_description_names_all_columns_and_no_identity(tmp_path):
