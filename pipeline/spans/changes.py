@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import pairwise
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,18 +23,6 @@ MOST_NAMED, LEAST = 3, 0.01
 """Maximum number of columns that are named, and the least change of a share for which one is."""
 
 
-class Change(NamedTuple):
-    """A share of a column's rows or values that is another one than in the span before."""
-
-    column: str
-    what: str
-    share: float
-    before: float
-
-    def __str__(self) -> str:
-        return f"{self.column!r}, {self.share:.1%} {self.what} (before: {self.before:.1%})"
-
-
 def changes_of(label: str, columns: Sequence[str], spans: Sequence[Sequence[Rows]]) -> str:
     """Sentences with the mean of a label, and the columns whose share of nulls, or of values that the span before does
     not have, changed most. `columns`: names of the columns to compare. `spans`: rows of the span, of the one before it,
@@ -43,20 +30,15 @@ def changes_of(label: str, columns: Sequence[str], spans: Sequence[Sequence[Rows
     try:
         with ExitStack() as stack:
             samples = [_Sample(rows, stack) for rows in spans if rows]
-            of_label, *former = [pc.mean(one.read(label).cast(pa.float64())).as_py() for one in samples[:2]]
-            rates = "".join(f" (span before: {_text(rate)})" for rate in former)
-            found = [change for name in samples[0].inputs(columns) for change in _changes(name, samples)]
+            means = [pc.mean(one.read(label).cast(pa.float64())).as_py() for one in samples[:2]]
+            changes = [_largest_change(name, samples) for name in samples[0].inputs(columns)]
     except (ValueError, OSError, pa.ArrowException) as error:
         return f" Its columns were not compared with those of the spans before: {error}."
-    most = sorted(found, key=lambda change: -abs(change.share - change.before))
-    # The first one of each column is the larger one.
-    named = {change.column: change for change in reversed(most)}
-    shown = [str(change) for change in most if named[change.column] is change][:MOST_NAMED]
-    return f" Its mean label is {_text(of_label)}{rates}. Columns that changed most: {'; '.join(shown) or 'none'}."
-
-
-def _text(rate: float | None) -> str:
-    return f"{math.nan if rate is None else rate:.4f}"
+    is_label, *was = [f"{math.nan if mean is None else mean:.4f}" for mean in means]
+    rates = "".join(f" (before: {mean})" for mean in was)
+    most = sorted(changes, key=lambda change: -change[0])[:MOST_NAMED]
+    named = "; ".join(text for change, text in most if change >= LEAST) or "none"
+    return f" Its mean label is {is_label}{rates}. Columns that changed most: {named}."
 
 
 class _Sample:
@@ -77,14 +59,17 @@ class _Sample:
         return concatenated(tables).column(0)
 
 
-def _changes(name: str, samples: Sequence[_Sample]) -> list[Change]:
-    """What changed in a column by `LEAST` or more. `samples`: as the `spans` of `changes_of`."""
+def _largest_change(name: str, samples: Sequence[_Sample]) -> tuple[float, str]:
+    """The larger change of a column's two shares, and its description. `samples`: as the `spans` of `changes_of`."""
     columns = [sample.read(name) for sample in samples]
     nulls = [column.null_count / len(column) for column in columns]
-    values = [_values(column) for column in columns]
-    unseen = [_unseen(of, before) for of, before in pairwise(values)]
-    found = [Change(name, what, *of[:2]) for what, of in (("null", nulls), ("unseen values", unseen)) if len(of) > 1]
-    return [change for change in found if abs(change.share - change.before) >= LEAST]
+    unseen = [_unseen(of, before) for of, before in pairwise(map(_values, columns))]
+    found = [(0.0, "")] + [
+        (abs(shares[0] - shares[1]), f"{name!r}, {shares[0]:.1%} {what} (before: {shares[1]:.1%})")
+        for what, shares in (("null", nulls), ("unseen values", unseen))
+        if len(shares) > 1
+    ]
+    return max(found)
 
 
 def _values(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -98,5 +83,6 @@ def _values(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _unseen(values: pa.ChunkedArray, before: pa.ChunkedArray) -> float:
     """Share of values that are not among those before."""
-    known = pc.is_in(values, value_set=before.cast(values.type).unique()) if len(values) else values
-    return 1 - pc.sum(known).as_py() / len(values) if len(values) else 0.0
+    if not len(values):
+        return 0.0
+    return 1 - float(pc.mean(pc.is_in(values, value_set=before.cast(values.type).unique())).as_py())

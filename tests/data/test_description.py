@@ -61,6 +61,12 @@ NEXT_DAY = {
     ),
     "ids as doubles": ({"item": [1.0, 2.0, None, 4.0], "site": [1.0, 2.0, None, 4.0]}, None),
     "nothing": ({"item": pa.nulls(4), "site": pa.nulls(4)}, None),
+    "no category": ({"item": None}, "'item' .*is missing, expected once; .*which has: "),
+    "renamed category": ({"item": None, "Item": TEXT}, "'item' .*is missing, expected once; did you mean 'Item'"),
+    "renamed input": ({"site": None, "si_te": TEXT}, "'pair' .*is made of 'site', .*did you mean 'si_te'"),
+    "renamed number": ({"price": None, "PRICE": TEXT}, "'price' .*is missing, expected once; did you mean 'PRICE'"),
+    "renamed label": ({"click": None, "Click": TEXT}, "'click' .*is missing, expected once; did you mean 'Click'"),
+    "renamed time": ({"at": None, "AT": TEXT}, "no column 'at', which data.time names; did you mean 'AT'"),
 }  # fmt: skip
 """Differences of the next day, each with its refusal."""
 
@@ -81,21 +87,7 @@ def test_the_next_day_is_refused_as_if_both_came_at_once(tmp_path, what, is_gone
         with pytest.raises(ValueError, match=said) as caught:
             extended(tmp_path, path, first, knows)
         assert path in str(caught.value)
-        assert ("the training data" in str(caught.value)) == (knows or is_gone or what != "zone")
-
-
-@pytest.mark.parametrize(("name", "other"), [
-    ("click", "CLICK"), ("item", "Item"), ("site", "site_"), ("price", "PRICE"), ("at", "AT"), ("item", None),
-])  # fmt: skip
-def test_a_column_that_no_new_file_has_is_refused(tmp_path, name, other):
-    write(tmp_path, 1)
-    first = source(tmp_path)
-    values = times(2, pa.timestamp("us")) if name == "at" else [0, 1, 0, 1]
-    path = write(tmp_path, 2, **{name: None, **({other: values} if other else {})})
-    with pytest.raises(ValueError) as caught:
-        extended(tmp_path, path, first)
-    assert path in (said := str(caught.value))
-    assert (f"did you mean {other!r}?" if other else f"{name!r} (data.categories) is missing") in said
+        assert ("the training data" in str(caught.value)) == ("holds" in said and (knows or is_gone or what != "zone"))
 
 
 def test_a_file_that_lacks_a_column_is_read_again_on_resume(tmp_path):

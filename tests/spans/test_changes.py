@@ -1,7 +1,5 @@
 """What the guard says of a rejected span's columns."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -11,71 +9,47 @@ import pytest
 
 from pipeline.files.find import DataFile
 from pipeline.spans import changes
-from pipeline.spans.changes import Rows, changes_of
 from pipeline.spans.guard import why_stopped
 
-COLUMNS = ("click", "user", "item", "site", "tags")
+PLAIN = {"click": [0, 0, 0, 1] * 5, "item": [1, 2, 3, 4] * 5, "site": ["a", "b"] * 10, "tags": [[1], [2, 3]] * 10}
 
 
-def day(**columns: Any) -> dict[str, Any]:
-    """Columns of 20 rows, of which the users are others each day."""
-    plain = {"click": [0, 0, 0, 1] * 5, "item": [1, 2, 3, 4] * 5, "site": ["a", "b"] * 10, "tags": [[1], [2, 3]] * 10}
-    return plain | columns
+def spans_of(root: Path, **columns: Any) -> list[list[changes.Rows]]:
+    """Last rows of three days in two row groups, the newest, with these columns, first. Each day has other users."""
+    for n, changed in enumerate(({}, {}, columns)):
+        day = {"user": range(100 * n, 100 * n + 20), **PLAIN, **changed}
+        pq.write_table(pa.table({name: of for name, of in day.items() if of is not None}), root / f"{n}", 16)
+    files = [DataFile(str(root / f"{n}")) for n in (2, 1, 0)]
+    return [[(file, 0, range(4, 16)), (file, 1, range(4))] for file in files]
 
 
-CHANGED: dict[str, tuple[dict[str, Any], str, str]] = {
-    "nothing": ({}, "0.2500 (span before: 0.2500)", "none"),
-    "labels": ({"click": [1, 1, 1, 0] * 5}, "0.7500 (span before: 0.2500)", "none"),
-    "nulls": ({"item": [1, 2, None, 4] * 5}, "0.25", "'item', 25.0% null (before: 0.0%)"),
-    "all null": ({"item": pa.nulls(20)}, "0.25", "'item', 100.0% null (before: 0.0%)"),
-    "a missing column": ({"site": None}, "0.25", "'site', 100.0% null (before: 0.0%)"),
-    "values": (
-        {"site": pa.array(["a", "z"] * 10).dictionary_encode()}, "0.25", "'site', 50.0% unseen values (before: 0.0%)",
-    ),
-    "values of lists": ({"tags": [[9, 1], [2, 2]] * 10}, "0.25", "'tags', 25.0% unseen values (before: 0.0%)"),
-    "no label": ({"click": pa.nulls(20, pa.int8())}, "nan", "'click', 100.0% null (before: 0.0%)"),
-    "four columns": (
-        {"click": [0, None] * 10, "item": [9, 2, 3, 4] * 5, "site": ["y", "z"] * 10, "tags": [None] * 19 + [[1]]},
-        "0.0000",
-        "'site', 100.0% unseen values (before: 0.0%); 'tags', 93.8% null (before: 0.0%); 'click', 50.0% null",
-    ),
-}  # fmt: skip
-
-
-def rows_of(root: Path, number: int, columns: dict[str, Any]) -> list[Rows]:
-    """The last 16 rows of a day, in two row groups."""
-    path = root / f"{number}.parquet"
-    known = {"user": range(100 * number, 100 * number + 20), **columns}
-    pq.write_table(pa.table({name: of for name, of in known.items() if of is not None}), path, row_group_size=16)
-    return [(DataFile(str(path)), 0, range(4, 16)), (DataFile(str(path)), 1, range(4))]
-
-
-@pytest.mark.parametrize("what", CHANGED)
-def test_mean_label_and_most_changed_columns_are_named(tmp_path: Path, what: str) -> None:
-    columns, rate, named = CHANGED[what]
-    spans = [rows_of(tmp_path, n, day(**(columns if n == 2 else {}))) for n in (2, 1, 0)]
-    said = changes_of("click", COLUMNS, spans)
+@pytest.mark.parametrize(("columns", "rate", "named"), [
+    ({}, "0.2500 (before: 0.2500)", "none."),
+    ({"click": [1, 1, 1, 0] * 5}, "0.7500 (before: 0.2500)", "none."),
+    ({"item": [1, 2, None, 4] * 5}, "0.25", "'item', 25.0% null (before: 0.0%)."),
+    ({"site": None}, "0.25", "'site', 100.0% null (before: 0.0%)."),
+    ({"site": pa.array(["a", "z"] * 10).dictionary_encode()}, "0.25", "'site', 50.0% unseen values (before: 0.0%)."),
+    ({"tags": [[9, 1], [2, 2]] * 10}, "0.25", "'tags', 25.0% unseen values (before: 0.0%)."),
+    ({"click": pa.nulls(20), "item": [9, 2, 3, 4] * 5, "site": ["y", "z"] * 10, "tags": [None] * 20}, "nan",
+     "'click', 100.0% null (before: 0.0%); 'site', 100.0% unseen values (before: 0.0%); 'tags', 100.0% null"),
+])  # fmt: skip
+def test_mean_label_and_most_changed_columns_are_named(tmp_path, columns, rate, named):
+    said = changes.changes_of("click", ("click", "user", "item", "site", "tags"), spans_of(tmp_path, **columns))
     assert said.startswith(f" Its mean label is {rate}")
     assert f"Columns that changed most: {named}" in said
 
 
-def test_a_sample_is_spread_over_the_span(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_is_spread_and_a_file_that_is_gone_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(changes, "MOST_ROWS", 4)
-    spans = [rows_of(tmp_path, n, day(item=[n == 2 and k > 15 for k in range(20)])) for n in (2, 1, 0)]
-    assert "'item', 25.0% unseen values" in changes_of("click", COLUMNS, spans)
-
-
-def test_a_file_that_is_gone_leaves_the_columns_out(tmp_path: Path) -> None:
-    spans = [rows_of(tmp_path, n, day()) for n in (1, 0)]
-    (tmp_path / "0.parquet").unlink()
-    assert f"not compared with those of the spans before: {tmp_path / '0.parquet'}" in changes_of("click", (), spans)
+    spans = spans_of(tmp_path, item=[1] * 16 + [9] * 4)
+    assert "'item', 25.0% unseen values" in changes.changes_of("click", ("item",), spans)
+    (tmp_path / "1").unlink()
+    assert f"not compared with those of the spans before: {tmp_path / '1'}" in changes.changes_of("click", (), spans)
 
 
 @pytest.mark.parametrize(("ne", "stops"), [(0.9, False), (1.2, True)])
-def test_a_span_scored_before_later_ones_is_judged_when_due(ne: float, stops: bool) -> None:
+def test_a_span_scored_before_later_ones_is_judged_when_due(ne, stops):
     scores = [("a", 0.9), ("b", 0.5), ("c", 0.9), ("b", ne)]
-    epochs = [
-        {"split": "span", "span": span, "ne": of, "examples": 9, "trained": n + 1, "calibration": 1.0}
-        for n, (span, of) in enumerate(scores)
-    ]
+    of = {"split": "span", "examples": 9, "trained": 1, "calibration": 1.0}
+    epochs = [of | {"span": span, "ne": value} for span, value in scores]
     assert (why_stopped("b", "abc", epochs, 0.1) is not None) is stops

@@ -137,7 +137,7 @@ def test_the_guard_stops_before_a_bad_span_and_keeps_the_commit(days, capsys):
         assert main(again) == EXIT_CODE
         said = capsys.readouterr().err
         assert "stopped by the guard: span 2026-11-22 has a normalized entropy of" in said
-        assert f"Its mean label is {np.mean(pq.read_table(days[2])['click']):.4f} (span before: " in said
+        assert f"Its mean label is {np.mean(pq.read_table(days[2])['click']):.4f} (before: " in said
     with pytest.raises(GuardStopped):
         pipeline.train("days.py", "runs/days", serial=True, verbose=False, settings={
             "optimizer.rows.lr": 0.3, "schedule.batch_size": 2, "metrics.guard": 0.1,
