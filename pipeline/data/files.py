@@ -173,6 +173,8 @@ class SchemaCheck:
         """Kind of each column of keys that has no values in some file."""
         self._absent: dict[str, list[tuple[DataFile | str, pa.Schema]]] = {}
         self._files: set[str] = set()
+        self.known: set[str] = set()
+        """Files that the run already has."""
 
     def check(self, path: DataFile | str, schema: pa.Schema, alone: bool = True) -> None:
         """Raises ValueError if a column does not fit; the message names the file, the column, the type found, the types
@@ -205,13 +207,13 @@ class SchemaCheck:
     def _is_renamed(self, path: DataFile | str, schema: pa.Schema, column: InputColumn) -> bool:
         """True if a file lacks a column, or an input of it, and instead has one that no file before it had, whose name
         differs in case and separators only."""
-        new = {_letters(name) for name in schema.names if self.described.first(name) == str(path)}
-        return any(_letters(name) in new for name in _lacking(path, schema, column))
+        lacking = {*map(_letters, _lacking(path, schema, column))}
+        return any(_letters(name) in lacking and self.described.first(name) == str(path) for name in schema.names)
 
-    def end_split(self, split: str, known: Iterable[str] = ()) -> None:
-        """Note the columns that are null in some files of the split that ends here. Raises ValueError if all files that
-        are new lack a column, or all if none is. `known`: files that the run already has."""
-        new = self._files.difference(known)
+    def end_split(self, split: str) -> None:
+        """Note the columns that are null in some files of the split that ends here. Raises ValueError if all new files
+        lack a column, or, where none is new, if no file ever had it."""
+        new = self._files - self.known
         for column in self.columns:
             lacking = dict(self._absent.pop(column.name, []))
             is_lost = lacking and (new or self._files) <= {str(path) for path in lacking}

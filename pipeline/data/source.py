@@ -94,11 +94,10 @@ class Source:
             has_spans = split == "train" and data.spans_by and not scoring
             was = begun.splits.get(split, NO_SPANS) if has_spans else None
             listed = list_split(of_splits.get(split, ()), check, data, was, begun)
-            known = [str(f) for f, of in listed.files.items() if has_spans and of.path in begun.trains_on]
             if found and has_spans:
                 listed, self.set_aside = chosen_files(listed, begun, found.known)
                 listed = replace(listed, identity=listed.identity.model_copy(update={"given": found.given}))
-            check.end_split("the files to score" if scoring else f"data.{split}", known)
+            check.end_split("the files to score" if scoring else f"data.{split}")
             self._groups[split] = listed.groups
             self.identity[split] = listed.identity.model_copy(update={"canonical": canonical or None})
             files |= listed.files
@@ -194,15 +193,6 @@ class Source:
                 window.order = self._passes.places(leg, number, window.count)
             yield window, np.sort(window.order[begin:end])
 
-    def changes_of(self, span: int) -> str:
-        """Sentences on what changed in a span against the two before it (see `pipeline.spans.changes`)."""
-        rows = [
-            [(group.file, group.index, range(begin, end)) for group, begin, end in self._passes.slices(leg, 0, size)]
-            for leg in (Leg(SPAN, 0, n) for n in range(span, max(-1, span - 3), -1))
-            if (size := self._passes.num_rows(leg))
-        ]
-        return changes_of(self._columns[0].name, [column.name for column in self._columns], rows)
-
     def block_bytes(self, num_examples: int, num_batches: int = 1) -> int:
         """Predicted bytes of a block in its ReadBuffer; exact except for lists, which get a margin."""
         sizes = [len(part) for part in np.array_split(np.empty(num_examples, np.int8), num_batches)]
@@ -259,6 +249,17 @@ class Source:
         for group, first, stop in self._passes.slices(leg, begin, end):
             self._window.append(str(group), self._reader.read(group), first, stop, self._outside)
         self._in_window = leg, number
+
+
+def changes_in(source: Source, span: int) -> str:
+    """Sentences on what changed in a span against the two before it (see `pipeline.spans.changes`)."""
+    passes, columns = source._passes, [column.name for column in source._columns]
+    rows = [
+        [(group.file, group.index, range(begin, end)) for group, begin, end in passes.slices(leg, 0, size)]
+        for leg in (Leg(SPAN, 0, n) for n in range(span, max(-1, span - 3), -1))
+        if (size := passes.num_rows(leg))
+    ]
+    return changes_of(columns[0], columns, rows)
 
 
 def layout_of(data: Data, kinds: Mapping[str, str]) -> FieldLayout:

@@ -147,8 +147,10 @@ def list_split(
     listed: dict[DataFile, Listed] = {}
     added: dict[DataFile, list[Run]] = {}
     notes: list[str] = []
+    of_run = begun.trains_on if was else set()
     for file in files:
         name = name_of(file, data.root)
+        check.known |= {str(file)} if name in of_run else set()
         before = known.get(name)
         gone = before and not is_remote(file.place) and not Path(file.place).exists()
         if was and before and (gone or (before.spans and all((span or 0) < begun.done for span, _ in before.spans))):
