@@ -53,8 +53,7 @@ def train_command(args: argparse.Namespace) -> int:
             from pipeline.driver.advice import advice_after
             from pipeline.driver.finished import finished
             from pipeline.driver.session import open_session, plan_session
-            from pipeline.monitor.report import summary
-            from pipeline.spans.guard import span_table
+            from pipeline.monitor.report import span_table, summary
 
             heed_interrupts()
             keep_freed_memory()

@@ -159,6 +159,11 @@ class Begun:
         return [(file.path, file.version) for file in self.splits[split].files] if split in self.splits else []
 
     @property
+    def trains_on(self) -> set[str]:
+        """Names of all files of the training data."""
+        return {name for name, _ in self.files("train")} | {*(self.waiting.files if self.waiting else ())}
+
+    @property
     def canonical(self) -> bool:
         """See `DataFile`."""
         return not self.splits or bool(self.splits["train"].canonical)

@@ -50,7 +50,7 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
     places = {str(root / name): version for name, version in begun.places}
     found = {split: [*listing.files] for split, listing in listings_of(other, places).items()}
     given: list[tuple[str, ...]] = []
-    known = {name for name, _ in begun.files("train")} | (begun.waiting.files if begun.waiting else set())
+    known = begun.trains_on
     same = bool(begun.splits) and not (spans or begun.waiting)
     for split, files in found.items():
         here = {name_of(file, data.root): file for file in files}
@@ -147,8 +147,10 @@ def list_split(
     listed: dict[DataFile, Listed] = {}
     added: dict[DataFile, list[Run]] = {}
     notes: list[str] = []
+    of_run = begun.trains_on if was else set()
     for file in files:
         name = name_of(file, data.root)
+        check.known |= {str(file)} if name in of_run else set()
         before = known.get(name)
         gone = before and not is_remote(file.place) and not Path(file.place).exists()
         if was and before and (gone or (before.spans and all((span or 0) < begun.done for span, _ in before.spans))):

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.errors import did_you_mean
 from pipeline.files.description import Description
 from pipeline.files.find import DataFile
 from pipeline.files.flat import FlatFile
@@ -120,7 +121,8 @@ class RowTimes:
         """[N] times of each row group, in seconds. Raises ValueError if they are not times, or null."""
         schema = file.schema_arrow
         if time.name not in schema.names:
-            raise ValueError(f"{path} has no column {time.name!r}, which data.time names; it has {_some(schema.names)}")
+            hint = did_you_mean(time.name, schema.names)[1]
+            raise ValueError(f"{path} has no column {time.name!r}, which data.time names{hint}")
         found = schema.field(time.name).type
         kind = kind_of(found)
         if not has_no_values(found) and kind != ("integers" if time.unit else "times"):
@@ -224,7 +226,3 @@ def _name_of_value(path: DataFile, time: Time) -> str:
         above = path.partitions[: names.index(time.name)]
         values = [value or "" for name, value in above if name in PARTS_OF_TIME] + values
     return "/".join(values)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")

@@ -137,6 +137,7 @@ def test_the_guard_stops_before_a_bad_span_and_keeps_the_commit(days, capsys):
         assert main(again) == EXIT_CODE
         said = capsys.readouterr().err
         assert "stopped by the guard: span 2026-11-22 has a normalized entropy of" in said
+        assert f"Its mean label is {np.mean(pq.read_table(days[2])['click']):.4f} (before: " in said
     with pytest.raises(GuardStopped):
         pipeline.train("days.py", "runs/days", serial=True, verbose=False, settings={
             "optimizer.rows.lr": 0.3, "schedule.batch_size": 2, "metrics.guard": 0.1,
@@ -165,6 +166,8 @@ def test_a_corrected_day_is_scored_again_and_trained_on(days, capsys):
     scores = [(e["span"], round(e["ne"], 1)) for e in result["epochs"]]
     assert [span for span, _ in scores] == ["2026-11-20", "2026-11-21", "2026-11-22", "2026-11-22"]
     assert scores[2][1] > scores[3][1]
+    assert [e.get("scored_again") for e in result["epochs"]] == [None, None, True, None]
+    assert verify(["runs/days"]) == 0
     alike = ["days.py", "--serial", *LEARNS, "--like", "runs/days", "--out", "alike"]
     assert main(alike) == 0
     assert json.loads(Path("alike/result.json").read_text())["fingerprint"] == result["fingerprint"]
