@@ -68,6 +68,9 @@ def train_arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--without", nargs="+", default=[], metavar="SPAN", help="give these spans up: their files are not waited for"
     )
+    parser.add_argument(
+        "--close", action="store_true", help="also train on the last span, for which data.close='next' awaits more rows"
+    )
     parser.add_argument("--no-score", action="store_true", help="do not score spans of time before they are trained on")
     parser.add_argument(
         "--serial", action="store_true", help="train in one thread, one stage after the other, without Dask"

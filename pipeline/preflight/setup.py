@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.data.agenda import Agenda
+from pipeline.data.arrivals import remark_on
 from pipeline.data.files import listings_of
 from pipeline.data.identity import Begun
 from pipeline.data.source import Scoring, Source
@@ -93,6 +94,8 @@ def data(c: Checked) -> Checked:
         c.say(f"warning: {line}")
     if (held := source.identity["train"].held) and not source.set_aside:
         c.say(f"set aside: {', '.join(f'span {label} ({one.why})' for label, one in held.items())}")
+    if (unread := source.identity["train"].unread) and not source.set_aside:
+        c.say(remark_on(unread))
     return replace(c, source=source)
 
 

@@ -31,12 +31,15 @@ class Calendar:
     num_rows: tuple[int, ...]
     num_scored: tuple[int, ...]
     """Number of rows of each span, and of those that are scored with it: not those of other spans (`data.late`)."""
+    num_closed: int | None = None
+    """Number of spans for which no more rows are awaited, so that they may be trained on; None: all."""
 
     def arrivals(self, data: Data) -> list[list[int]]:
         """For each span, in order of arrival, the spans to train on when it has arrived: itself or, with
         `data.label_delay`, those whose end lies at least that long before its own."""
+        num_closed = len(self.labels) if self.num_closed is None else self.num_closed
         if data.label_delay is None:
-            return [[span] for span in range(len(self.labels))]
+            return [[span] * (span < num_closed) for span in range(len(self.labels))]
         clock = Clock(str(data.spans_by))
         # A late day, which follows later ones, is due when those are.
         ends = [*accumulate(map(clock.end_of, self.labels), max)]
@@ -44,7 +47,7 @@ class Calendar:
         due: list[list[int]] = [[] for _ in ends]
         for span, end in enumerate(ends):
             arrival = next((n for n in range(span, len(ends)) if ends[n] >= end + delay), None)
-            if arrival is not None:
+            if arrival is not None and span < num_closed:
                 due[arrival].append(span)
         return due
 
