@@ -122,6 +122,9 @@ def init_arguments() -> argparse.ArgumentParser:
         "best on the validation split, which takes minutes; --no-try writes the first draft at once (default: --try)",
     )  # fmt: skip
     parser.add_argument(
+        "--daily", action="store_true", help="write a workflow that trains on each day once, from the files themselves"
+    )
+    parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE",
         help="file to write, such as my.py; if the data are converted or split, my_data with Parquet files and, for "
         "text, my_schema.json are written next to it",

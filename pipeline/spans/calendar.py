@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from pipeline.files.find import DataFile
 from pipeline.settings.times import seconds_of
-from pipeline.spans.rows import Kind, OutOfPlace, body_of, gaps_between, refusal, remarks_on
+from pipeline.spans.rows import Kind, OutOfPlace, body_of, gaps_between, part_of, refusal, remarks_on
 from pipeline.spans.times import LENGTHS, NO_SPAN, Clock, Run
 from pipeline.workflow import Data
 
@@ -74,6 +74,7 @@ class CalendarMaker:
         which may follow later ones. `gone`: gives the names of those final spans whose files are no longer there."""
         self._aside = aside
         self._late, self._ahead, self._gone = data.late, data.ahead, cache(gone)
+        self._waits = data.close == "next" or data.label_delay is not None
         self.labels = [*labels]
         self._num_known, self._known = len(self.labels), frozenset(self.labels)
         self._new: dict[str, int] = {}
@@ -85,9 +86,10 @@ class CalendarMaker:
         self.notes: list[str] = []
         """Remarks for the user."""
 
-    def place(self, files: Sequence[tuple[DataFile, list[Run]]]) -> list[Placed]:
+    def place(self, files: Sequence[tuple[DataFile, list[Run]]], latest: int = 0) -> list[Placed]:
         """Files, with the spans of their rows, in the order in which they are read: by the first span of their body,
-        then as given. Raises ValueError, with file and row, if rows are out of place and a setting refuses them."""
+        then as given. `latest`: see `part_of`. Raises ValueError, with file and row, if rows are out of place and a
+        setting refuses them."""
         bodies = [body_of(runs, self._clock, self._gap) for _, runs in files]
         opened = {
             run.label: None
@@ -99,6 +101,7 @@ class CalendarMaker:
         if self._clock:
             later = [label for label in self._new if label > self._last]
             self.notes += gaps_between([*filter(None, [self._last]), *later], self._clock, self._gap)
+            self.notes += part_of(later[-1], latest, self._clock) if later and not self._waits else []
         placed = [self._placed(*files[number], bodies[number]) for number in self._order(bodies)]
         self.notes += remarks_on((one.path, rows) for one in placed for rows in one.out_of_place)
         return placed

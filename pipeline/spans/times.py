@@ -74,6 +74,8 @@ class RowTimes:
         """`described`: what is known of the columns."""
         self._kind, self._time, self._described = data.spans_by, data.time, described
         self._refuses = data.ahead == "refuse"
+        self.latest = 0
+        """The last time so far, in seconds since 1970 as the zone writes it."""
 
     def runs(self, path: DataFile, name: str, file: FlatFile) -> list[Run]:
         """Runs of the file's rows, in order. `name`: its path as stored by the run. Raises ValueError, with file and
@@ -168,7 +170,9 @@ class RowTimes:
             if zoned:
                 times = local_times(times, time.zone or "UTC")
             seconds_N: I64 = times.cast(pa.int64()).to_numpy(zero_copy_only=False) // UNITS[unit]
-            yield np.where(outside_N, -1, seconds_N)
+            seconds_N = np.where(outside_N, -1, seconds_N)
+            self.latest = max(self.latest, int(seconds_N.max()))
+            yield seconds_N
         too_many = num_outside * MOST_IMPLAUSIBLE > num_rows
         if first_outside and (too_many or self._refuses):
             try:
