@@ -186,7 +186,9 @@ def list_split(
             identity = identity.model_copy(update=kept)
         listed[file] = Listed(identity, [group for group in groups if group.num_rows], empty)
     aside = begun.waiting.held if begun.waiting else ()
-    maker = CalendarMaker(data, was.spans or (), aside, partial(_gone, was, [*listed], data)) if was else None
+    maker = (
+        CalendarMaker(data, was.spans or (), aside, partial(_gone, was, [*listed], data), begun.begun) if was else None
+    )
     for placed in maker.place([*added.items()], times.latest) if maker and times else ():
         spans = {
             "spans": placed.cuts, "moved": placed.moved or None, "out_of_place": placed.out_of_place or None,

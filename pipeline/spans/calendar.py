@@ -68,20 +68,23 @@ class CalendarMaker:
 
     def __init__(
         self, data: Data, labels: Iterable[str], aside: Collection[str] = (),
-        gone: Callable[[], Collection[str]] = tuple,
+        gone: Callable[[], Collection[str]] = tuple, num_begun: int = 0,
     ) -> None:  # fmt: skip
-        """`labels`: names of the run's existing spans, which are final. `aside`: names of spans that were set aside,
-        which may follow later ones. `gone`: gives the names of those final spans whose files are no longer there."""
+        """`labels`: names of the run's existing spans, which are final; of those of a run with `data.close` "next", the
+        first `num_begun` are. `aside`: names of spans that were set aside, which may follow later ones. `gone`: gives
+        the names of those final spans whose files are no longer there."""
         self._aside = aside
         self._late, self._ahead, self._gone = data.late, data.ahead, cache(gone)
         self._waits = data.close == "next" or data.label_delay is not None
         self.labels = [*labels]
-        self._num_known, self._known = len(self.labels), frozenset(self.labels)
-        self._new: dict[str, int] = {}
-        """Number of each span that the files add."""
+        self._num_known = num_begun if data.close == "next" else len(self.labels)
+        final = self.labels[: self._num_known]
+        self._known = frozenset(final)
+        self._new = {label: number for number, label in enumerate(self.labels) if label not in self._known}
+        """Number of each span to which the files may add rows."""
         zone = data.time.zone if data.time else None
         self._clock = Clock(data.spans_by, zone or "UTC") if data.spans_by in LENGTHS else None
-        self._last = max(self.labels, default="") if self._clock else ""
+        self._last = max(final, default="") if self._clock else ""
         self._gap = int(seconds_of(data.gap, "data.gap") // self._clock.length) if data.gap and self._clock else 1
         self.notes: list[str] = []
         """Remarks for the user."""
@@ -101,9 +104,10 @@ class CalendarMaker:
         if self._clock:
             later = [label for label in self._new if label > self._last]
             self.notes += gaps_between([*filter(None, [self._last]), *later], self._clock, self._gap)
-            self.notes += part_of(later[-1], latest, self._clock) if later and not self._waits else []
         placed = [self._placed(*files[number], bodies[number]) for number in self._order(bodies)]
         self.notes += remarks_on((one.path, rows) for one in placed for rows in one.out_of_place)
+        if self._clock and not self._waits and self._new:
+            self.notes += part_of(max(self._new), latest, self._clock)
         return placed
 
     def _opens(self, label: str, body: Sequence[str]) -> bool:
@@ -119,8 +123,9 @@ class CalendarMaker:
 
     def _add(self, labels: Iterable[str]) -> None:
         for label in labels:
-            self._new[label] = len(self.labels)
-            self.labels.append(label)
+            if label not in self._new:
+                self._new[label] = len(self.labels)
+                self.labels.append(label)
 
     def _order(self, bodies: Sequence[Sequence[str]]) -> list[int]:
         """Numbers of files in the order in which they are read. One without rows stays behind the one before it."""

@@ -200,7 +200,7 @@ def test_rows_of_files_that_are_gone_may_be_the_same_and_are_left_out(tmp_path):
     part.unlink()
     source = Source(data_of(tmp_path, late="take"), 0, begun=Begun(begun, (str(rewritten),)))
     assert rows_of(source, "c.parquet") == [None, "2026-11-26", "2026-11-26", "2026-11-26"]
-    assert [note.partition(":")[0] for note in source.notes] == [
+    assert [note.partition(":")[0] for note in source.notes[:2]] == [
         "1 rows are rewritten (2026-11-25", "1 rows are late (2026-11-24",
     ]  # fmt: skip
     first.unlink()
