@@ -3,8 +3,7 @@ those that cannot be read. The spans that they may belong to wait for them."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 
 import pyarrow as pa
@@ -57,12 +56,10 @@ class Arrivals:
             raise error
         found = stores.stamp_of(str(file))
         stamp, was = f"{found.size} {found.version}", self.before.get(name)
-        if was and was.stamp == stamp:
-            said = "cannot be read and has not changed, so it is left out"
-            self._leave(file, name, Unread(why="left", stamp=stamp), said)
-        else:
-            said = f"cannot be read; correct it, or the next command leaves it out ({error})"
-            self._leave(file, name, Unread(why="unreadable", stamp=stamp), said)
+        is_left = was is not None and was.stamp == stamp
+        said = ", as before, so it is left out" if is_left else "; correct it, or the next command leaves it out"
+        unread = Unread(why="left" if is_left else "unreadable", stamp=stamp)
+        self._leave(file, name, unread, f"cannot be read{said} ({error})")
 
     def _leave(self, file: DataFile, name: str, unread: Unread, said: str) -> None:
         span = None if unread.why == "left" else self._times.of_path(file, name)
@@ -103,9 +100,3 @@ def _lines_of(place: str) -> Collection[str] | None:
     """Complete lines of a small file; None if it does not exist."""
     content = stores.read_small(place)
     return None if content is None else {line.strip().removeprefix("./") for line in content.decode().split("\n")[:-1]}
-
-
-def remark_on(unread: Mapping[str, Unread]) -> str:
-    """A line with the numbers of files that are not taken."""
-    counts = Counter(one.why for one in unread.values())
-    return f"files that are not taken: {', '.join(f'{count:,} {why}' for why, count in counts.items())}"

@@ -185,10 +185,8 @@ def list_split(
             kept = {name: getattr(before, name) for name in ("spans", "moved", "out_of_place")}
             identity = identity.model_copy(update=kept)
         listed[file] = Listed(identity, [group for group in groups if group.num_rows], empty)
-    aside = begun.waiting.held if begun.waiting else ()
-    maker = (
-        CalendarMaker(data, was.spans or (), aside, partial(_gone, was, [*listed], data), begun.begun) if was else None
-    )
+    aside, there = begun.waiting.held if begun.waiting else (), [*listed]
+    maker = CalendarMaker(data, was.spans or (), aside, partial(_gone, was, there, data), begun.begun) if was else None
     for placed in maker.place([*added.items()], times.latest) if maker and times else ():
         spans = {
             "spans": placed.cuts, "moved": placed.moved or None, "out_of_place": placed.out_of_place or None,

@@ -17,8 +17,6 @@ from pipeline.settings.columns import Time
 from pipeline.spans.times import RowTimes
 from pipeline.workflow import Data
 
-DATE = ("year", "month", "day")
-
 
 def daily_time(look: Look, choices: Sequence[Choice], as_they_are: bool) -> Time:
     """The time by whose days the log is trained on: of the folders, else the first column of times. `as_they_are`:
@@ -29,18 +27,19 @@ def daily_time(look: Look, choices: Sequence[Choice], as_they_are: bool) -> Time
             "and 1; convert each day by `pipeline prepare`, or leave --daily out"
         )
     names = [name for name, _ in look.paths[0].partitions]
-    for time in [*(Time(name=name) for name in names), Time(name=DATE[0], parts=DATE[1:])]:
+    for time in [*(Time(name=name) for name in names), Time(name="year", parts=("month", "day"))]:
         if _is_in_paths(time, look):
             return time
-    times = of_role(choices, "time")
-    for name in (choice.column.name for choice in times if not choice.column.num_nulls):
-        values = look.sample.column(name)
+    times = [choice.column.name for choice in of_role(choices, "time")]
+    for name, values in ((name, look.sample.column(name)) for name in times):
+        if values.null_count:
+            continue
         if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
             return Time(name=name)
         unit = clock_of(*counted(floats_of(values))) if pa.types.is_integer(values.type) else ""
         if unit in UNITS:
             return Time(name=name, unit=unit)
-    are = f"; {', '.join(c.column.name for c in times)} cannot be data.time" if times else ""
+    are = f"; {', '.join(times)} cannot be data.time" if times else ""
     raise ValueError(
         "--daily needs a time: folders such as day=2026-11-24, or a column of timestamps, dates, or integers since "
         f"1970, without nulls{are}; add one, name it by --as COLUMN=time, or leave --daily out"

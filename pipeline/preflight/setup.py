@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.data.agenda import Agenda
-from pipeline.data.arrivals import remark_on
 from pipeline.data.files import listings_of
 from pipeline.data.identity import Begun
 from pipeline.data.source import Scoring, Source
@@ -95,7 +94,7 @@ def data(c: Checked) -> Checked:
     if (held := source.identity["train"].held) and not source.set_aside:
         c.say(f"set aside: {', '.join(f'span {label} ({one.why})' for label, one in held.items())}")
     if (unread := source.identity["train"].unread) and not source.set_aside:
-        c.say(remark_on(unread))
+        c.say(f"files that are incomplete, or left out since they cannot be read: {len(unread):,}")
     return replace(c, source=source)
 
 

@@ -196,12 +196,8 @@ def workflow_text(draft: Draft) -> str:
 def _head(draft: Draft) -> Iterator[str]:
     used = ["Category", "Data", "DenseAdam", "Model", "Optimizer", "Schedule", "Workflow", draft.kind, draft.rule]
     used += [*(["Bucket", "Number", "Standardize"] * bool(draft.numbers)), *(["Plateau"] * draft.stops)]
-    used += (
-        ["Metrics"] * bool(draft.group or draft.days)
-        + ["Storage", "Time"] * bool(draft.days)
-        + ["Sequence"] * bool(draft.read)
-        + ["Calendar"] * bool(draft.time)
-    )
+    used += ["Metrics"] * bool(draft.group or draft.days) + ["Storage", "Time"] * bool(draft.days)
+    used += ["Sequence"] * bool(draft.read) + ["Calendar"] * bool(draft.time)
     yield f'"""{draft.kind} on {draft.what}.\n\n{BEGINNING}\n"""\n\nfrom pathlib import Path\n'
     yield "from pipeline.api import ("
     yield from (f"    {name}," for name in sorted(used))

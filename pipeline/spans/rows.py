@@ -104,13 +104,10 @@ def part_of(label: str, latest: int, clock: Clock) -> list[str]:
     """A line if a span has no rows in its second half, as a part of a day; else none. `latest`: seconds, as the zone of
     the clock writes them, of the last of all rows."""
     rest = clock.end_of(label) - latest
+    said = f"span {label} has no rows in its last {rest // 60:,} minutes; its other parts are late in later commands"
     # A date says no hour.
-    if not latest % DAY or not clock.length / 2 < rest < clock.length:
-        return []
-    said = (
-        f"span {label} has no rows in its last {rest // 60:,} minutes; its other parts are late if they come in another"
-    )
-    return [f"{said} command (data.late), or set data.close to 'next', and the span waits for them"]
+    is_part = latest % DAY and clock.length / 2 < rest < clock.length
+    return [f"{said} (data.late), unless it waits for the next span (data.close='next')"] if is_part else []
 
 
 def gaps_between(labels: Sequence[str], clock: Clock, gap: int) -> list[str]:

@@ -27,22 +27,18 @@ A, B, C = f"day={FIRST}/a.parquet", f"day={FIRST}/site=1/b.parquet", f"day={SECO
 @pytest.mark.parametrize(
     ("rule", "marks", "expected"),
     [
-        ("name", {}, [A, B, C]),
-        ("success", {}, []),
-        ("success", {f"day={FIRST}/_SUCCESS": ""}, [A, B]),
-        ("success", {f"day={FIRST}/site=1/_SUCCESS": ""}, [B]),
-        ("success", {"_SUCCESS": ""}, [A, B, C]),
-        ("success", {"../_SUCCESS": ""}, []),
-        ("manifest:done.txt", {"done.txt": f"./{B}\n{C}\n"}, [B, C]),
-        ("manifest:done.txt", {"done.txt": f"{B}\n{C}"}, [B]),
-        ("manifest:done.txt", {f"day={FIRST}/done.txt": "a.parquet\nc.parquet\n"}, [A]),
+        ("name", [], [A, B, C]), ("success", [], []), ("success", ["../_SUCCESS"], []),
+        ("success", ["_SUCCESS"], [A, B, C]),
+        ("success", [f"day={FIRST}/_SUCCESS"], [A, B]), ("success", [f"day={FIRST}/site=1/_SUCCESS"], [B]),
+        ("manifest:m", ["m", f"./{B}\n{C}\n"], [B, C]), ("manifest:m", ["m", f"{B}\n{C}"], [B]),
+        ("manifest:m", [f"day={FIRST}/m", "a.parquet\nc.parquet\n"], [A]),
     ],
-)
-def test_a_file_is_taken_once_it_is_complete(tmp_path: Path, rule: str, marks: dict[str, str], expected: Any) -> None:
+)  # fmt: skip
+def test_a_file_is_taken_once_it_is_complete(tmp_path: Path, rule: str, marks: list[str], expected: Any) -> None:
     log = tmp_path / "log"
-    for name, text in {A: "PAR1", B: "PAR1", C: "PAR1", **marks}.items():
+    for name, *texts in ([A], [B], [C], marks or [A]):
         (log / name).parent.mkdir(parents=True, exist_ok=True)
-        (log / name).write_text(text)
+        (log / name).write_text("".join(texts) or "PAR1")
     arrivals = Arrivals(days_workflow(log, time=Time(name="day")).with_settings({"data.complete": rule}).data, Begun())
     found = arrivals.complete(find([str(log)], log, form="Parquet").files)
     assert [str(Path(file.place).relative_to(log)) for file in found] == expected
