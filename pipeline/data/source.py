@@ -92,8 +92,7 @@ class Source:
         for split in SPLITS:
             has_spans = split == "train" and data.spans_by and not scoring
             was = begun.splits.get(split, NO_SPANS) if has_spans else None
-            arrivals = found.arrivals if found and has_spans else None
-            listed = list_split(of_splits.get(split, ()), check, data, was, begun, arrivals)
+            listed = list_split(of_splits.get(split, ()), check, data, was, begun, found.arrivals if found else None)
             if found and has_spans:
                 listed, self.set_aside = chosen_files(listed, begun, found)
                 listed = replace(listed, identity=listed.identity.model_copy(update={"given": found.given}))

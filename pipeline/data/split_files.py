@@ -168,7 +168,7 @@ def list_split(
                 with open_file(file) as opened:
                     runs = times.runs(file, name, opened)
         except (ValueError, OSError, pa.ArrowException) as error:
-            if before or arrivals is None:
+            if before or was is None or arrivals is None:
                 raise
             arrivals.leave_damaged(file, name, error)
             continue

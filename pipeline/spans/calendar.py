@@ -106,8 +106,8 @@ class CalendarMaker:
             self.notes += gaps_between([*filter(None, [self._last]), *later], self._clock, self._gap)
         placed = [self._placed(*files[number], bodies[number]) for number in self._order(bodies)]
         self.notes += remarks_on((one.path, rows) for one in placed for rows in one.out_of_place)
-        if self._clock and not self._waits and self._new:
-            self.notes += part_of(max(self._new), latest, self._clock)
+        if self._clock and not self._waits and (newest := max(self._new, default="")) > self._last:
+            self.notes += part_of(newest, latest, self._clock)
         return placed
 
     def _opens(self, label: str, body: Sequence[str]) -> bool:
