@@ -63,7 +63,7 @@ def train_command(args: argparse.Namespace) -> int:
             cluster = args.serial, args.workers, args.scheduler
             session = plan_session(
                 workflow, args.run_dir, *cluster, say, args.dashboard, args.fresh, args.extend or (), args.known_ok,
-                args.as_is, args.without, args.like,
+                args.as_is, args.without, args.like, args.close,
             )  # fmt: skip
             if not args.fresh and (lines := finished(session)):
                 print("\n".join(lines))

@@ -89,6 +89,12 @@ class Data(Strict):
     ahead: OutOfPlaceRule = "refuse"
     """The same for rows of a span after the other spans of their file, and of times outside 1990 to 2100; "take" trains
     on them with the last of the other spans."""
+    close: Literal["arrival", "next"] = "arrival"
+    """When a span is trained on: when it has arrived, or when the "next" one has, until which it may come in parts."""
+    complete: Annotated[str, Field(pattern=r"^(name|success|manifest:.+)$")] = "name"
+    """When a file of a span is complete: once it has its "name"; once its folder, or one above within the given place,
+    has a file _SUCCESS ("success"); or once a line of the text file NAME there is its path from there
+    ("manifest:NAME")."""
     gap: str | None = None
     """Time between two spans of a file, such as "3 d", up to which neither is out of place; by default the length of a
     span."""
@@ -97,9 +103,9 @@ class Data(Strict):
     def _without_what_is_not_set(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Omit settings of spans and sequences that are not set, so that the bytes of commits and servables without
         them do not change."""
-        new = ("time", "span", "label_delay", "sequences", "late", "ahead", "gap")
-        fields = fields_of(self).items()
-        return {name: value for name, value in fields if name not in new or (value and value != "refuse")}
+        new = ("time", "span", "label_delay", "sequences", "late", "ahead", "gap", "close", "complete")
+        fields, defaults = fields_of(self).items(), ("refuse", "arrival", "name")
+        return {name: value for name, value in fields if name not in new or (value and value not in defaults)}
 
     @property
     def spans_by(self) -> SpanKind | None:

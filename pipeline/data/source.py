@@ -93,9 +93,9 @@ class Source:
         for split in SPLITS:
             has_spans = split == "train" and data.spans_by and not scoring
             was = begun.splits.get(split, NO_SPANS) if has_spans else None
-            listed = list_split(of_splits.get(split, ()), check, data, was, begun)
+            listed = list_split(of_splits.get(split, ()), check, data, was, begun, found.arrivals if found else None)
             if found and has_spans:
-                listed, self.set_aside = chosen_files(listed, begun, found.known)
+                listed, self.set_aside = chosen_files(listed, begun, found)
                 listed = replace(listed, identity=listed.identity.model_copy(update={"given": found.given}))
             check.end_split("the files to score" if scoring else f"data.{split}")
             self._groups[split] = listed.groups
@@ -116,7 +116,8 @@ class Source:
             # Without the rows that are left out.
             self.num_examples["train"] = sum(self.calendar.num_rows)
         if self.num_examples["train"] == 0 and not scoring:
-            raise ValueError(f"data.train: no file of {', '.join(data.train)} has rows; name files that have")
+            why = "".join(f"; {line}" for line in self.set_aside)
+            raise ValueError(f"data.train: no file of {', '.join(data.train)} has rows; name files that have{why}")
         self._passes = PassOrder(self._groups, self.identity, seed, data.shuffle_window)
         self._columns = columns
         self.layout = layout_of(data, check.kinds)

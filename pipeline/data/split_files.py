@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from pipeline.data.arrivals import Arrivals
 from pipeline.data.files import InputColumn, SchemaCheck, listings_of, with_derived
 from pipeline.data.groups import RowGroup, list_groups
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, file_difference, name_of, split_identity
@@ -26,6 +27,7 @@ from pipeline.files.tables import table_files, table_of
 from pipeline.messages.uris import is_remote
 from pipeline.spans.calendar import CalendarMaker
 from pipeline.spans.times import RowTimes, Run
+from pipeline.spans.waiting import Waiting
 from pipeline.workflow import Data
 
 
@@ -37,6 +39,7 @@ class SplitFiles:
     """See `SplitIdentity.given`."""
     known: frozenset[str]
     """Names of the files that the run has, or that this command names."""
+    arrivals: Arrivals
 
 
 def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFiles:
@@ -60,17 +63,18 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
                 here.setdefault(name, named(path))
         same = same and here.keys() == {*was}
         found[split] = [here[name] for name in was] if here.keys() == {*was} else files
+    arrivals = Arrivals(data, begun)
     if data.spans_by:
         added, again = added_files(data, begun.extend), _listed_again(data, begun)
         of_train: dict[str, DataFile] = {}
         for file in (*spans, *found["train"], *(file for _, files in again for file in files), *added):
             of_train.setdefault(file.place, file)
-        found["train"] = [*of_train.values()]
+        found["train"] = arrivals.complete(of_train.values())
         given = (
             [places for places, files in again if _has_waiting(files, data, begun)] if begun.waiting else [data.train]
         )
         given = [*given, *filter(None, [begun.extend])]
-        known |= {name_of(file, data.root) for file in added}
+        known |= {name_of(file, data.root) for file in added} | arrivals.before.keys()
     if not same:
         check_once({f"data.{split}": files for split, files in found.items()})
     every = typed([file for files in found.values() for file in files], described.types)
@@ -79,6 +83,7 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
         {split: list(islice(ready, len(files))) for split, files in found.items()},
         [[name_of(DataFile(place_of(place, data.root)), data.root) for place in places] for places in given],
         frozenset(known),
+        arrivals,
     )
 
 
@@ -136,12 +141,13 @@ class Listed(NamedTuple):
 
 
 def list_split(
-    files: Iterable[DataFile], check: SchemaCheck, data: Data, was: SplitIdentity | None, begun: Begun
-) -> ListedSplit:
+    files: Iterable[DataFile], check: SchemaCheck, data: Data, was: SplitIdentity | None, begun: Begun,
+    arrivals: Arrivals | None = None,
+) -> ListedSplit:  # fmt: skip
     """Inspect all files of a split. `was`: the split so far, if it has spans, which are then continued by the other
     files, in the order of their times; otherwise None. A file in `was` may be gone, since data already trained on is
-    not read again; if the run is done with all its rows, it is not opened. A copy of another file is left out.
-    Raises ValueError if a file does not fit."""
+    not read again; if the run is done with all its rows, it is not opened. A copy of another file is left out, and,
+    with `arrivals`, a new file that cannot be read. Raises ValueError if a file does not fit."""
     known = {file.path: file for file in was.files} if was else {}
     times = RowTimes(data, check.described) if was else None
     listed: dict[DataFile, Listed] = {}
@@ -158,7 +164,16 @@ def list_split(
             groups = [RowGroup(file, number, rows, 0, 0) for number, rows in enumerate(sizes) if rows]
             listed[file] = Listed(before.model_copy(update={"types": was.types_of(before)}), groups, frozenset())
             continue
-        identity, groups, empty = list_groups(file, check, name)
+        try:
+            identity, groups, empty = list_groups(file, check, name)
+            if times and not before:
+                with open_file(file) as opened:
+                    runs = times.runs(file, name, opened)
+        except (ValueError, OSError, pa.ArrowException) as error:
+            if before or was is None or arrivals is None:
+                raise
+            arrivals.leave_damaged(file, name, error)
+            continue
         if times and not before and (other := _copied(file, identity, listed)):
             notes.append(f"{file} is a copy of {other}, so it is left out")
             continue
@@ -167,15 +182,14 @@ def list_split(
             said, way = file_difference(before, identity, {}, {}), "restore the file, or, once all its rows"
             raise ValueError(f"data.train: {said}; {way} were trained on, remove it")
         if times and not before:
-            with open_file(file) as opened:
-                added[file] = times.runs(file, name, opened)
+            added[file] = runs
         elif before:
             kept = {name: getattr(before, name) for name in ("spans", "moved", "out_of_place")}
             identity = identity.model_copy(update=kept)
         listed[file] = Listed(identity, [group for group in groups if group.num_rows], empty)
-    aside = begun.waiting.held if begun.waiting else ()
-    maker = CalendarMaker(data, was.spans or (), aside, partial(_gone, was, [*listed], data)) if was else None
-    for placed in maker.place([*added.items()]) if maker else ():
+    aside, there = begun.waiting.held if begun.waiting else (), [*listed]
+    maker = CalendarMaker(data, was.spans or (), aside, partial(_gone, was, there, data), begun.begun) if was else None
+    for placed in maker.place([*added.items()], times.latest) if maker and times else ():
         spans = {
             "spans": placed.cuts, "moved": placed.moved or None, "out_of_place": placed.out_of_place or None,
         }  # fmt: skip
@@ -222,12 +236,22 @@ def _copied(path: DataFile, identity: FileIdentity, others: Mapping[DataFile, Li
     return None
 
 
-def chosen_files(listed: ListedSplit, begun: Begun, known: frozenset[str]) -> tuple[ListedSplit, list[str]]:
-    """The part of the training split that this command may train on, and a line for each span that is newly set aside
-    (see `chosen`)."""
-    if begun.waiting is None:
-        return listed, []
-    identity, lines = chosen(listed.identity, begun.waiting, known, len(begun.splits["train"].spans or ()))
+def chosen_files(listed: ListedSplit, begun: Begun, found: SplitFiles) -> tuple[ListedSplit, list[str]]:
+    """The part of the training split that this command may train on, and a line for each span or file that is newly set
+    aside (see `chosen`)."""
+    if begun.splits and begun.waiting is None:
+        closed = begun.splits["train"].num_closed
+        return replace(listed, identity=listed.identity.model_copy(update={"num_closed": closed})), []
+    arrivals, identity, lines = found.arrivals, listed.identity, list[str]()
+    num_final = len(begun.splits["train"].spans or ()) if begun.splits else 0
+    # A run has a span, even if it waits.
+    arrivals.holds_all |= not num_final and arrivals.held.issuperset(identity.spans or ())
+    lacking = () if arrivals.holds_all else arrivals.held
+    if begun.waiting or lacking:
+        known = found.known if begun.waiting else {file.path for file in identity.files}
+        identity, lines = chosen(identity, begun.waiting or Waiting(()), known, num_final, lacking)
+    closed = arrivals.num_closed(identity.spans or ())
+    identity = identity.model_copy(update={"unread": arrivals.unread or None, "num_closed": closed})
     kept = {file.path: file for file in identity.files}
     files = {
         file: kept[was.path].model_copy(update={"types": was.types})
@@ -239,7 +263,7 @@ def chosen_files(listed: ListedSplit, begun: Begun, known: frozenset[str]) -> tu
     groups = sorted(
         (group for group in listed.groups if group.file in files), key=lambda group: places[files[group.file].path]
     )
-    return replace(listed, identity=identity, groups=groups, files=files), lines
+    return replace(listed, identity=identity, groups=groups, files=files), [*arrivals.lines, *lines]
 
 
 def check_signs(columns: Iterable[InputColumn], data: Data, files: Mapping[DataFile, FileIdentity]) -> None:

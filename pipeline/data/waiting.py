@@ -87,19 +87,20 @@ def resumed_at(state: Mapping[str, Any], was: SplitIdentity, now: SplitIdentity)
 def is_recorded(was: SplitIdentity, now: SplitIdentity, at: Position) -> bool:
     """True if a commit at this position, with the training split `was`, knows what waits in the split `now`."""
     if at.span is None or (was.spans == now.spans and was.held == now.held and at.span == len(now.spans or ())):
-        return True
+        return at.span is None or was.unread == now.unread
     return was == now
 
 
 def chosen(
-    split: SplitIdentity, waiting: Waiting, known: Collection[str], num_final: int
+    split: SplitIdentity, waiting: Waiting, known: Collection[str], num_final: int, lacking: Collection[str] = ()
 ) -> tuple[SplitIdentity, list[str]]:
     """The part of a split that this command may train on, and a line for each span that is newly set aside.
 
     A span that was listed before and has fewer rows now is set aside, and so are the spans in the same files. Files in
     places that were given earlier may be new; they are left out if all their spans follow those that the run knows.
     A span that was set aside before comes first among those that wait. `known`: names of the files that the run has, or
-    that this command names. `num_final`: number of spans that are final.
+    that this command names. `num_final`: number of spans that are final. `lacking`: names of spans that wait for one of
+    their files.
     """
     calendar, labels = split.calendar, split.spans or []
     assert calendar, "the training data has spans"
@@ -114,8 +115,11 @@ def chosen(
             held[label] = Held(why="given up", rows=before)
         elif label in waiting.held and waiting.held[label].content == content_of(split, label):
             held[label] = waiting.held[label]
-        elif rows.get(label, 0) < before:
+        elif rows.get(label, 0) < before and label not in lacking:
             held[label] = Held(why="short", rows=before)
+    for label in {*lacking}.difference(held, waiting.as_is, labels[:num_final]):
+        had = waiting.held[label].rows if label in waiting.held else waiting.rows.get(label, 0)
+        held[label] = Held(why="file", rows=had)
     aside = {number for number, label in enumerate(labels) if label in held}
     while more := {n for file in files if aside & {*_numbers(file)} for n in _numbers(file)} - aside:
         aside |= more

@@ -219,6 +219,14 @@ def test_a_copy_of_a_file_is_named_and_left_out(days, capsys):
     assert json.loads(Path("runs/days/result.json").read_text())["fingerprint"] == before
 
 
+def test_the_last_day_waits_for_the_next_or_until_it_is_closed(days):
+    found = []
+    for more in ([], ["--extend", str(days[1])], ["--close"], ["--extend", str(days[2])]):
+        assert main(["days.py", "--serial", "--set", "data.close=next", *more]) == 0
+        found.append(json.loads(Path("runs/days/result.json").read_text())["examples"])
+    assert found == [0, 20, 33, 33]
+
+
 def test_a_first_night_without_scores_trains_nothing(days):
     waits = ["days.py", "--serial", "--no-score", "--set", "data.label_delay=2 d"]
     assert main(waits) == 0

@@ -20,6 +20,8 @@ from support.runs.harness import make_driver
 from pipeline.data.identity import Begun
 from pipeline.data.source import Source
 from pipeline.settings.columns import Time
+from pipeline.spans.rows import part_of
+from pipeline.spans.times import Clock
 from pipeline.workflow import Data
 
 DAY = 86_400
@@ -200,7 +202,7 @@ def test_rows_of_files_that_are_gone_may_be_the_same_and_are_left_out(tmp_path):
     part.unlink()
     source = Source(data_of(tmp_path, late="take"), 0, begun=Begun(begun, (str(rewritten),)))
     assert rows_of(source, "c.parquet") == [None, "2026-11-26", "2026-11-26", "2026-11-26"]
-    assert [note.partition(":")[0] for note in source.notes] == [
+    assert [note.partition(":")[0] for note in source.notes[:2]] == [
         "1 rows are rewritten (2026-11-25", "1 rows are late (2026-11-24",
     ]  # fmt: skip
     first.unlink()
@@ -245,3 +247,9 @@ def test_times_that_are_not_plausible_are_ahead_or_refused(tmp_path, num_wrong, 
     source = Source(data_of(tmp_path, ahead=rule), 0)
     assert rows_of(source, "part.parquet") == ["2026-11-24"] * 7 + [expected] + ["2026-11-24"] * 192
     assert "1 rows are implausible (no span: 1)" in source.notes[0]
+
+
+@pytest.mark.parametrize(("hour", "said"), [(0, []), (5, [True]), (11, [True]), (13, []), (30, [])])
+def test_a_part_of_a_day_is_named(hour, said):
+    lines = part_of("2026-11-24", BEGIN + 3600 * hour, Clock("day"))
+    assert ["its other parts are late" in line for line in lines] == said
