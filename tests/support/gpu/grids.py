@@ -15,7 +15,6 @@ from pipeline.kernels import (
     clip_gradients,
     count_examples,
     dedup_cuda,
-    hashing,
     launch,
     segment_sum,
     update_rows,
@@ -26,8 +25,7 @@ if config.ENABLE_CUDASIM:
     from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
 SHARED = [
-    (dedup_cuda, "example_of"), (hashing, "_eight_bytes"), (hashing, "_hash_bytes"), (hashing, "_key"),
-    (hashing, "mix"), (segment_sum, "first_from"), (segment_sum, "gradient"), (segment_sum, "tile_sum"),
+    (dedup_cuda, "example_of"), (segment_sum, "first_from"), (segment_sum, "gradient"), (segment_sum, "tile_sum"),
     (count_examples, "count_one"),
     *((update_rows, name) for name in (
         "full_gradient", "rowwise_row", "adam_weight", "adagrad_weight", "ftrl_sums", "ftrl_weight",
@@ -68,21 +66,6 @@ def compile_what_calls_them():
             table.update(np.zeros(1, np.int32), np.zeros((1, 3)))
     no_keys = np.zeros(1, np.int32), np.zeros(1, np.int32)
     count_examples.count_examples(*no_keys, 1, no_keys[0][:0])
-    out = np.empty(1, np.uint64)
-    for dtype in (np.int8, np.int32, np.uint32, np.int64, np.uint64):
-        for values in both(np.zeros(1, dtype)):
-            hashing.hash_integers(values, np.uint64(0), out)
-    for dtype in (np.int32, np.int64):
-        for offsets, data in zip(both(np.zeros(2, dtype)), both(np.zeros(1, np.uint8)), strict=True):
-            hashing.hash_strings(data, offsets, np.uint64(0), out)
-            hashing.hash_strings(data, offsets.copy(), np.uint64(0), out)
-
-
-def both(array):
-    """The array and a read-only copy of it."""
-    frozen = array.copy()
-    frozen.flags.writeable = False
-    return array, frozen
 
 
 def as_argument(value):
