@@ -72,16 +72,9 @@ def ftrl_weight(z: Any, n: Any, beta: Any, l1: Any, l2: Any, size: Any) -> Any:
 
 
 def step_reference(
-    rule: int,
-    weights: Any,
-    state: Any,
-    grads: Any,
-    rates: Any,
-    settings: Any,
-    dim: int,
-    clip: Any = None,
+    rule: int, weights: Any, state: Any, grads: Any, rates: Any, settings: Any, dim: int, clip: Any = None,
     count: int = 1,
-) -> None:
+) -> None:  # fmt: skip
     """Update one row by one step in place, with NumPy. `state` is [G, C] (row-wise Adagrad: [2, 1]); `clip` is (r,
     floor)."""
     size, eps, l2, factor = rates

@@ -9,7 +9,6 @@ from numba import config
 from support.oracle.row_table import Table
 
 from pipeline.kernels import (
-    absent,
     absent_adam,
     catch_up,
     clip_gradients,
@@ -32,9 +31,10 @@ SHARED = [
     )),
     *((update_rows, name) for name in ("rowwise_step", "squares")),
     *((clip_gradients, name) for name in ("clip_row", "squares", "full_gradient")),
-    *((absent, name) for name in ("shrinkage", "shrinks", "adagrad_weight")),
     *((absent_adam, name) for name in ("stands_still", "adam_rest", "adam_weight")),
-    *((catch_up, name) for name in ("shrinkage", "adagrad_absent", "rowwise_absent", "adam_absent")),
+    *((catch_up, name) for name in (
+        "shrinkage", "shrinks", "adagrad_weight", "adagrad_absent", "rowwise_absent", "adam_absent",
+    )),
 ]  # fmt: skip
 """Functions of both targets that the simulator must call uncompiled: they take the simulator's arrays, or return NumPy
 scalars, which compiled code would turn into Python numbers."""
