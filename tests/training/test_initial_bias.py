@@ -112,10 +112,3 @@ def test_esmm_begins_at_the_rate_of_each_label(tmp_path):
     sizes = len(workflow.data.numbers), len(workflow.data.categories), workflow.model.embedding_dim
     logits = model(torch.zeros(3, sizes[0]), torch.zeros(3, *sizes[1:]), torch.zeros(3, 0))
     assert torch.sigmoid(logits).detach().numpy() == pytest.approx(np.array([list(rates.values())] * 3))
-
-
-def test_training_begins_at_the_rate_of_the_bias(tmp_path):
-    workflow = make_workflow(tmp_path, kind=LR, args={}, embedding_dim=0)
-    model = build_model(workflow.with_settings({"model.initial_bias": float(np.log(0.03 / 0.97))}))
-    logits = model(torch.randn(5, len(workflow.data.numbers)), torch.zeros(5, 2, 0), torch.zeros(5, 2))
-    assert torch.sigmoid(logits).tolist() == pytest.approx([0.03] * 5)
