@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from conftest import make_workflow
-from support.runs.evaluated_runs import THREE_TIERS
-from support.runs.harness import make_driver
+from support.data.row_files import flip
+from support.runs.harness import THREE_TIERS, make_driver
 
 from pipeline.commits.manifest import Manifest
 from pipeline.storage.lock import RunLock
@@ -58,12 +58,6 @@ def verify(capsys, run_dir, *flags):
 
 def manifests(run_dir):
     return [Manifest.of(path) for path in sorted((run_dir / "commits").glob("*.json"))]
-
-
-def flip(file, at, bit=1):
-    content = bytearray(file.read_bytes())
-    content[at] ^= bit
-    file.write_bytes(content)
 
 
 def only_in_newest(run_dir):

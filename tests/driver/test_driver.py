@@ -16,7 +16,7 @@ import zarr
 from conftest import make_table, make_workflow, write_data
 from safetensors.torch import load_file
 from support.oracle.reference import Reference
-from support.runs.harness import make_driver, setup_of
+from support.runs.harness import THREE_TIERS, make_driver, setup_of
 from test_stop import write_workflow
 
 from pipeline.commits.manifest import Commits
@@ -36,7 +36,6 @@ from pipeline.training.build import build_model
 from pipeline.worker.placement import OnHost
 from pipeline.workflow import Category, Workflow
 
-THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 RESERVED = 2**64 - 1
 
 

@@ -6,13 +6,12 @@ import torch
 from conftest import make_workflow
 from pydantic import ValidationError
 from support.oracle.reference import Reference
-from support.runs.harness import run
+from support.runs.harness import THREE_TIERS, run
 
 from pipeline.api import DNN, ESMM, FCN, LR, FinalNet, SharedBottom
 from pipeline.preflight.check_model import check_model
 from pipeline.training.build import build_model, row_layout
 
-SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 TWO = {"kind": SharedBottom, "args": {"num_labels": 2, "hidden": (8,)}, "labels": ("click", "bought")}
 
 
@@ -23,7 +22,7 @@ TWO = {"kind": SharedBottom, "args": {"num_labels": 2, "hidden": (8,)}, "labels"
 )
 def test_a_run_with_a_bias_equals_the_plain_trainer(small_workflow, changes, bias):
     workflow = small_workflow(**changes).with_settings({"model.initial_bias": bias})
-    assert run(workflow, **SIZES)["fingerprint"] == Reference(workflow).train().fingerprint()
+    assert run(workflow, **THREE_TIERS)["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
 class WithMore(torch.nn.Module):

@@ -12,7 +12,7 @@ from conftest import make_table, make_workflow
 from sklearn.metrics import log_loss, roc_auc_score
 from support.depth import some
 from support.oracle.reference import Reference
-from support.runs.harness import make_driver, run
+from support.runs.harness import THREE_TIERS, make_driver, run
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -21,7 +21,6 @@ from pipeline.models import DeepFM
 from pipeline.models.losses import binary_cross_entropy
 from pipeline.worker import stage_runner
 
-SIZES = {"device_rows": 130, "host_rows": 24}
 SCHEDULES = [{"block_batches": 1, "look_ahead": 1}, {"block_batches": 3}, {"block_batches": 16, "look_ahead": 4}]
 
 
@@ -125,7 +124,7 @@ def deep(root, kind, **changes):
 @pytest.mark.parametrize("weight", [None, "importance"])
 def test_a_second_label_is_trained_on_and_evaluated(root, weight):
     workflow = make_workflow(root, kind=TwoTasks, args={}, weight=weight, labels=("click", "buy"))
-    result = run(workflow, **SIZES)
+    result = run(workflow, **THREE_TIERS)
     reference = Reference(workflow).train()
     assert result["fingerprint"] == reference.fingerprint()
     splits = [(e["split"], e["epoch"]) for e in result["epochs"]]
@@ -147,12 +146,12 @@ def test_a_second_label_is_trained_on_and_evaluated(root, weight):
 def test_the_schedule_never_changes_what_a_custom_model_learns(root, client, kind, schedule):
     expected = Reference(deep(root, kind)).train().fingerprint()
     workflow = deep(root, kind, **schedule)
-    assert run(workflow, **SIZES)["fingerprint"] == expected
-    assert run(workflow, client, **SIZES)["fingerprint"] == expected
+    assert run(workflow, **THREE_TIERS)["fingerprint"] == expected
+    assert run(workflow, client, **THREE_TIERS)["fingerprint"] == expected
 
 
 def test_other_use_of_torch_random_numbers_never_changes_dropout(root, monkeypatch):
-    expected = run(deep(root, "dropout"), **SIZES)
+    expected = run(deep(root, "dropout"), **THREE_TIERS)
     train = stage_runner.train
 
     def train_after_drawing(*args):
@@ -162,7 +161,7 @@ def test_other_use_of_torch_random_numbers_never_changes_dropout(root, monkeypat
 
     monkeypatch.setattr(stage_runner, "train", train_after_drawing)
     torch.rand(5)
-    assert run(deep(root, "dropout"), **SIZES)["fingerprint"] == expected["fingerprint"]
+    assert run(deep(root, "dropout"), **THREE_TIERS)["fingerprint"] == expected["fingerprint"]
 
 
 @pytest.mark.prove
@@ -187,14 +186,14 @@ def test_a_large_seed_can_train(root, seed):
 @pytest.mark.parametrize("kind", [OnlyNumbers, OnlyRows])
 def test_a_model_trains_what_it_uses_and_leaves_the_rest_as_drawn(root, kind):
     workflow = make_workflow(root, kind=kind, args={})
-    assert run(workflow, **SIZES)["fingerprint"] == Reference(workflow).train().fingerprint()
+    assert run(workflow, **THREE_TIERS)["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
 @pytest.mark.parametrize("kind", some(["linear", "batch_norm"], "batch_norm"))
 def test_two_threads_give_the_same_bits_for_any_blocks(root, client, kind):
     expected = Reference(deep(root, kind, threads=2)).train().fingerprint()
     for schedule in SCHEDULES:
-        assert run(deep(root, kind, threads=2, **schedule), client, **SIZES)["fingerprint"] == expected
+        assert run(deep(root, kind, threads=2, **schedule), client, **THREE_TIERS)["fingerprint"] == expected
 
 
 @pytest.mark.parametrize("field", ["dense", "rows"])
@@ -277,7 +276,7 @@ def test_bfloat16_trains_repeatably_to_a_similar_loss(small_workflow):
     for precision in ("float32", "bfloat16"):
         workflow = small_workflow(args={"hidden": (32, 32)}, batch_size=16)
         workflow = workflow.with_settings({"model.precision": precision})
-        results[precision] = [run(workflow, **SIZES) for _ in range(2)]
+        results[precision] = [run(workflow, **THREE_TIERS) for _ in range(2)]
     for first, second in results.values():
         assert first["fingerprint"] == second["fingerprint"]
     exact, rounded = (runs[0] for runs in results.values())
