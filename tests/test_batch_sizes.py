@@ -16,7 +16,7 @@ from support.depth import some
 from support.oracle.reference import Reference
 from support.runs.crew_threads import crew_driver, make_crew_driver
 from support.runs.evaluated_runs import bits_of, train_and_evaluate
-from support.runs.harness import make_driver, run
+from support.runs.harness import THREE_TIERS, make_driver, run
 
 from pipeline.driver.loop import DueCommit
 from pipeline.serving.score import main as score
@@ -28,7 +28,6 @@ RESTS = (0, 1, 2, BATCH - 1)
 SHAPES = [(whole, rest) for whole in (0, 1, 3) for rest in RESTS if whole or rest]
 """Whole batches, and the rest: fewer examples than a batch has, about as many, and more."""
 LAST_ONE = (1, 1), (3, 1)
-THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 
 
 def workflow_of(root: Path, whole: int, rest: int, **changes: Any) -> Workflow:

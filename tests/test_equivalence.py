@@ -16,11 +16,12 @@ from conftest import CATEGORIES, make_table, make_workflow, write_data
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
+from support.data.parquet_files import with_columns
 from support.depth import examples, some
 from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference
 from support.runs.any_run import SCHEDULES, check_equal_to_plain_trainer, sizes_for
-from support.runs.harness import make_driver, printed, run
+from support.runs.harness import THREE_TIERS, make_driver, printed, run
 
 from pipeline.settings.optimizer import Optimizer
 from pipeline.storage.policies import POLICIES
@@ -28,15 +29,6 @@ from pipeline.storage.shards import Shards
 from pipeline.workflow import Category, Workflow
 
 NO_TIERS: dict[str, int] = {}
-THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
-
-
-def test_a_run_through_three_tiers_equals_the_plain_trainer(small_workflow: Callable[..., Workflow]) -> None:
-    workflow = small_workflow()
-    result = run(workflow, **THREE_TIERS)
-    assert result["tiers"]["disk"]["rows_in"] > 100
-    assert result["tiers"]["host"]["hits"] > 10
-    assert result["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
 @pytest.mark.parametrize("device", some(POLICIES, "lru", "foresight"))
@@ -86,10 +78,13 @@ def test_the_number_of_shards_never_changes_the_result(
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
-def test_metrics_are_those_of_the_plain_trainer(small_workflow: Callable[..., Workflow]) -> None:
+def test_rows_and_metrics_are_those_of_the_plain_trainer(small_workflow: Callable[..., Workflow]) -> None:
     workflow = small_workflow()
-    result = run(workflow, **THREE_TIERS)
-    expected = Reference(workflow).train().scores
+    result, plain = run(workflow, **THREE_TIERS), Reference(workflow).train()
+    assert result["fingerprint"] == plain.fingerprint()
+    assert result["tiers"]["disk"]["rows_in"] > 100
+    assert result["tiers"]["host"]["hits"] > 10
+    expected = plain.scores
     assert (
         [e["split"] for e in result["epochs"]] == [split for split, _, _ in expected] == ["validation"] * 2 + ["test"]
     )
@@ -160,8 +155,7 @@ def test_blocks_that_outgrow_the_read_ring_lose_no_batch(tmp_path: Path, client:
     rng = np.random.default_rng(0)
     lists = [rng.integers(0, 50, 0 if n < 60 else 30).tolist() for n in range(120)]
     table = make_table(rng, 120, 50).set_column(0, "click", pa.array(rng.integers(0, 2, 120), pa.int8()))
-    at = table.column_names.index("history")
-    pq.write_table(table.set_column(at, "history", pa.array(lists, pa.list_(pa.int64()))), tmp_path / "train-0.parquet")
+    pq.write_table(with_columns(table, history=pa.array(lists, pa.list_(pa.int64()))), tmp_path / "train-0.parquet")
     categories = (Category(name="history", table="item"), Category(name="item"))
     workflow = make_workflow(
         tmp_path, categories=categories, shuffle_window=0, batch_size=5, block_batches=4, storage={"read": "14 KiB"}
@@ -178,9 +172,8 @@ def test_blocks_that_outgrow_the_read_ring_lose_no_batch(tmp_path: Path, client:
 def test_batches_of_zero_weights_train_as_in_the_plain_trainer(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = make_table(rng, 24, 50)
-    at = table.column_names.index("importance")
     weights = pa.array([1.0] * 12 + [0.0] * 12, pa.float32())
-    pq.write_table(table.set_column(at, "importance", weights), tmp_path / "train-0.parquet")
+    pq.write_table(with_columns(table, importance=weights), tmp_path / "train-0.parquet")
     workflow = make_workflow(tmp_path, weight="importance", shuffle_window=0).with_settings(
         {"data.validation": (), "data.test": ()}
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import shutil
 import tempfile
@@ -45,16 +44,6 @@ def test_sequences_through_three_tiers_equal_the_plain_trainer(root: Path, polic
     result = run(workflow, **THREE_TIERS)
     assert result["tiers"]["disk"]["rows_in"] > 50
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
-
-
-@pytest.mark.parametrize(
-    ("look_ahead", "block_batches"), some(itertools.product([1, 2, 4], [1, 3, 16]), (4, 16), several=True)
-)
-def test_sequences_with_dask_equal_the_plain_trainer(
-    root: Path, client: Any, look_ahead: int, block_batches: int
-) -> None:
-    workflow = workflow_with_histories(root, look_ahead=look_ahead, block_batches=block_batches)
-    assert run(workflow, client, **THREE_TIERS)["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
 @st.composite

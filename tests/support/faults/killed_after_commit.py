@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.runs.harness import make_driver
+from support.runs.harness import THREE_TIERS, make_driver
 
 from pipeline.driver.committer import Committer
-
-SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 
 
 class Killed(BaseException):
@@ -36,6 +34,6 @@ def kill_after(commits, workflow, run_dir, monkeypatch, client=None, **sizes):
 
     with monkeypatch.context() as patched:
         patched.setattr(Committer, "commit", counted)
-        driver = make_driver(workflow, run_dir, client, **(SIZES | sizes))
+        driver = make_driver(workflow, run_dir, client, **(THREE_TIERS | sizes))
         with pytest.raises(Killed):
             driver.run()
