@@ -14,12 +14,12 @@ from pipeline.workflow import Category, Data, Number, Time
 NAMES = ("item", "hour", "pair", "weekday")
 
 
-def times(day: int, kind: pa.DataType) -> pa.Array:
+def times(day, kind):
     noon = datetime(2026, 11, day, 12, tzinfo=UTC)
     return pa.array([noon + timedelta(minutes=n) for n in range(4)], pa.timestamp("us", "UTC")).cast(kind)
 
 
-def write(root, day: int, hour: str = "7", **columns) -> str:
+def write(root, day, hour="7", **columns):
     """A file of four rows. Times without a zone are those of the columns `at` and `seen`."""
     default = {"click": [0, 1, 0, 1], "user": [1, 1, 2, 2]}
     default |= {name: [n, n + 1, n + 2, n + 3] for name, n in (("item", 1), ("site", 5), ("price", 1))}
@@ -30,7 +30,7 @@ def write(root, day: int, hour: str = "7", **columns) -> str:
     return str(path)
 
 
-def source(root, begun: Begun | None = None, **settings) -> Source:
+def source(root, begun=None, **settings):
     data = Data(
         root=root, labels=("click",), numbers=(Number(name="price"),), time=Time(name="at"),
         categories=tuple(Category(name=name) for name in NAMES),
@@ -40,7 +40,7 @@ def source(root, begun: Begun | None = None, **settings) -> Source:
     return Source(data, 0, begun=begun)
 
 
-def extended(root, path: str, first: Source, knows: bool = True) -> Source:
+def extended(root, path, first, knows=True):
     """The run of `first` with another file. `knows`: its commit has the description."""
     kept = as_json(first.identity)
     assert kept["train"].pop("columns") if not knows else True
