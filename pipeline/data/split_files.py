@@ -206,15 +206,15 @@ def list_split(
 
 
 def _gone(was: SplitIdentity, files: Sequence[DataFile], data: Data) -> set[str]:
-    """Names of the spans of which a file is gone, also from the newest version of its Delta table. Rows that come for
-    these may be rewritten ones."""
+    """Names of the spans of which a file is gone, also from the newest version of its Delta table, or has another size.
+    Rows that come for these may be rewritten ones."""
     known = {file.path: file for file in was.files}
     tables: dict[str, Collection[str]] = {}
     gone: set[str] = set()
     for file in files:
         if (before := known.get(name_of(file, data.root))) is None or is_remote(file.place):
             continue
-        there = Path(file.place).exists()
+        there = (place := Path(file.place)).exists() and place.stat().st_size == before.size
         if there and before.version is not None and (table := table_of(file.place)):
             folder, _ = table
             if folder not in tables:

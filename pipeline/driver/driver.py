@@ -276,6 +276,8 @@ def holds(driver: Driver, block: Block) -> bool:
         return False
     except GuardStopped as stopped:
         if metrics.guard_then == "stop" or not (held := held_by_guard(train, block.span or 0)):
+            if not records_all(driver.committer.newest, driver._description):
+                driver.commit(DueCommit(block))  # What this command says of other spans holds for later ones.
             raise
         described = driver._description["data"]["train"]
         described["held"] = {**described.get("held", {}), label: held.model_dump()}
