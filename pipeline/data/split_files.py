@@ -79,9 +79,10 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
         check_once({f"data.{split}": files for split, files in found.items()})
     every = typed([file for files in found.values() for file in files], described.types)
     ready = iter(with_derived(every, data, described))
+    names = [tuple(name_of(DataFile(place_of(place, data.root)), data.root) for place in places) for places in given]
     return SplitFiles(
         {split: list(islice(ready, len(files))) for split, files in found.items()},
-        [[name_of(DataFile(place_of(place, data.root)), data.root) for place in places] for places in given],
+        [[*places] for places in dict.fromkeys(names)],
         frozenset(known),
         arrivals,
     )
@@ -206,22 +207,25 @@ def list_split(
 
 
 def _gone(was: SplitIdentity, files: Sequence[DataFile], data: Data) -> set[str]:
-    """Names of the spans of which a file is gone, also from the newest version of its Delta table, or has another size.
-    Rows that come for these may be rewritten ones."""
+    """Names of the spans of which a file is gone, has another size, or is not in the newest version of its Delta table,
+    also of those of which it had only rows out of place. Rows that come for these may be rewritten ones."""
     known = {file.path: file for file in was.files}
     tables: dict[str, Collection[str]] = {}
     gone: set[str] = set()
     for file in files:
         if (before := known.get(name_of(file, data.root))) is None or is_remote(file.place):
             continue
-        there = (place := Path(file.place)).exists() and place.stat().st_size == before.size
+        path, names = Path(file.place), was.spans or ()
+        there = path.exists() and path.stat().st_size == before.size
         if there and before.version is not None and (table := table_of(file.place)):
             folder, _ = table
             if folder not in tables:
                 found = table_files(folder)
                 tables[folder] = found.files if found else ()
             there = file.place in tables[folder]
-        gone |= set() if there else {(was.spans or ())[span] for span, _ in before.spans or () if span is not None}
+        if not there:
+            gone |= {names[span] for span, _ in before.spans or () if span is not None}
+            gone |= {rows.span for rows in before.out_of_place or ()}
     return gone
 
 

@@ -24,7 +24,7 @@ def waiting_in(split: SplitIdentity, final: SplitIdentity) -> Waiting:
     assert calendar, "the training data has spans"
     # Earlier versions kept no places, nor does a run over another one's list.
     given = split.given or [[path] for path in files]
-    rows = dict(zip(calendar.labels[first:], calendar.num_rows[first:], strict=True))
+    rows = dict(zip(calendar.labels[first:], calendar.num_own[first:], strict=True))
     return Waiting(tuple(map(tuple, given)), rows, frozenset(files), split.held or {})
 
 
@@ -51,7 +51,7 @@ def held_by_guard(split: SplitIdentity, number: int) -> Held | None:
     calendar = split.calendar
     assert calendar, "a span is set aside"
     content = content_of(split, calendar.labels[number])
-    return Held(why="guard", rows=calendar.num_rows[number], content=content)
+    return Held(why="guard", rows=calendar.num_own[number], content=content)
 
 
 def content_of(split: SplitIdentity, label: str) -> str:
@@ -106,7 +106,7 @@ def chosen(
     assert calendar, "the training data has spans"
     files = _up_to_known(split, waiting, known)
     there = {number for file in files for number in _numbers(file)}
-    rows = {label: calendar.num_rows[number] for number, label in enumerate(labels) if number in there}
+    rows = {label: calendar.num_own[number] for number, label in enumerate(labels) if number in there}
     held: dict[str, Held] = {}
     for label, before in {**waiting.rows, **{label: one.rows for label, one in waiting.held.items()}}.items():
         if label in waiting.as_is:

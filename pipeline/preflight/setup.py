@@ -94,8 +94,8 @@ def data(c: Checked) -> Checked:
     ensure(workflow.data)
     threads, metrics = share_of(workflow.schedule.threads), workflow.metrics
     source = Source(workflow.data, workflow.seed, threads, metrics, begun=c.begun)
-    # The files of earlier spans may be gone.
-    goes_on = c.begun is not None and c.begun.files("train") and source.calendar is not None
+    # The files of earlier spans may be gone, and those of spans that wait have other names.
+    goes_on = c.begun is not None and "train" in c.begun.splits and source.calendar is not None
     looked_at = workflow.data.model_copy(update={"train": ()}) if goes_on else workflow.data
     for remark in (*source.notes, *remarks(looked_at, source.num_examples)):
         c.say(f"warning: {remark}")

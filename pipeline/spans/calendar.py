@@ -34,6 +34,11 @@ class Calendar:
     num_closed: int | None = None
     """Number of spans for which no more rows are awaited, so that they may be trained on; None: all."""
 
+    @property
+    def num_own(self) -> list[int]:
+        """Number of rows of each span by which a loss is noticed: those of its own time, or all if it has none."""
+        return [own or rows for own, rows in zip(self.num_scored, self.num_rows, strict=True)]
+
     def arrivals(self, data: Data) -> list[list[int]]:
         """For each span, in order of arrival, the spans to train on when it has arrived: itself or, with
         `data.label_delay`, those whose end lies at least that long before its own."""
@@ -165,10 +170,10 @@ class CalendarMaker:
         """How rows of a span are out of place in a file; None if they belong to their span."""
         if label == NO_SPAN:
             return "implausible"
-        if self._clock and label > body[-1]:
-            return "ahead"
         if label in self._known and label in self._gone():
             return "rewritten"
+        if self._clock and label > body[-1]:
+            return "ahead"
         return "late" if label not in self._new or self._is_before(label) else None
 
     def _span_of(self, path: DataFile, run: Run, kind: Kind, body: Sequence[str]) -> int | None:

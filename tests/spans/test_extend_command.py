@@ -209,6 +209,17 @@ def test_a_day_that_lost_rows_is_taken_or_given_up(days, capsys, option, example
     assert f"{option} 2026-11-20: no such span waits" in capsys.readouterr().err
 
 
+def test_a_first_day_that_waits_may_come_again_by_another_name(days):
+    delayed = ["days.py", "--serial", "--set", "data.label_delay=1 d", "--known-ok"]
+    assert main(delayed) == 0
+    days[0].rename("data/labels-known.parquet")
+    for _ in range(2):
+        assert main([*delayed, "--extend", "data/labels-known.parquet", str(days[1])]) == 0
+    result = json.loads(Path("runs/days/result.json").read_text())
+    given = [["train-0.parquet"], ["labels-known.parquet", "train-1.parquet"]]
+    assert (result["examples"], result["data"]["train"]["given"]) == (20, given), "places are kept once"
+
+
 def test_a_copy_of_a_file_is_named_and_left_out(days, capsys):
     assert main(["days.py", "--serial", "--extend", str(days[1])]) == 0
     before = json.loads(Path("runs/days/result.json").read_text())["fingerprint"]

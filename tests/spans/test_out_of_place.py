@@ -144,6 +144,25 @@ def test_rows_of_files_that_are_gone_may_be_the_same_and_are_left_out(tmp_path):
     assert rows_of(source, "c.parquet") == [None, None, "2026-11-26", "2026-11-26"]
 
 
+@pytest.mark.parametrize(
+    ("changed", "now", "comes"), [("0", [0, 0], [0, 0, 2, 2]), ("1", [], [0, 1, 1, 2])], ids=["cut in two", "merged"]
+)
+def test_rows_of_changed_files_are_not_trained_on_again(tmp_path, changed, now, comes):
+    begun = Begun()
+    for name, days in (("0", [0] * 4), ("1", [0, 1, 1])):
+        path = write(tmp_path / name, days)
+        added = (str(path),) if begun.splits else ()
+        begun = Begun(
+            Source(data_of(tmp_path, train=("0",), late="take"), 0, begun=Begun(begun.splits, added)).identity
+        )
+    (tmp_path / changed).unlink()
+    if now:
+        write(tmp_path / changed, now)
+    again = Begun(begun.splits, (str(write(tmp_path / "2", comes)),), done=2)
+    source = Source(data_of(tmp_path, train=("0",), late="take"), 0, begun=again)
+    assert rows_of(source, "2") == [None if day < 2 else "2026-11-26" for day in comes]
+
+
 def test_a_gap_is_said_once_and_is_late_when_it_comes(tmp_path):
     names = [write(tmp_path / f"{day}.parquet", [day] * 3) for day in (0, 1, 4, 5)]
     source = Source(data_of(tmp_path, train=tuple(path.name for path in names)), 0)
