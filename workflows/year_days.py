@@ -174,7 +174,7 @@ def check(folder: Path, year: Year) -> list[str]:
     found = Counter({row: number for row, number in found.items() if row[2] != waits})
     said = Counter({(of["kind"], of["span"], of["trained_with"]): of["rows"] for of in ours["out_of_place"]})
     scores = [{of["span"]: of["ne"] for of in run["epochs"]} for run in (ours, perfect)]
-    ne, best = ([of[name_of(day)] for day in range(year.nights // 3, year.nights - 1)] for of in scores)
+    ne, best = ([of.get(name_of(day), np.nan) for day in range(year.nights // 3, year.nights - 1)] for of in scores)
     error = float(np.std(best, ddof=1)) / len(best) ** 0.5
     print(f"mean NE {np.mean(ne):.4f}; delivered perfectly {np.mean(best):.4f}, standard error {error:.4f}")
     return [
