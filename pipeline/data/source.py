@@ -91,10 +91,9 @@ class Source:
         self.set_aside: list[str] = []
         """A line for each span that this session is the first to set aside."""
         for split in SPLITS:
-            has_spans = split == "train" and data.spans_by and not scoring
-            was = begun.splits.get(split, NO_SPANS) if has_spans else None
+            was = begun.splits.get(split, NO_SPANS) if found and split == "train" and data.spans_by else None
             listed = list_split(of_splits.get(split, ()), check, data, was, begun, found.arrivals if found else None)
-            if found and has_spans:
+            if found and was:
                 listed, self.set_aside = chosen_files(listed, begun, found)
                 listed = replace(listed, identity=listed.identity.model_copy(update={"given": found.given}))
             check.end_split("the files to score" if scoring else f"data.{split}")
@@ -116,8 +115,8 @@ class Source:
             # Without the rows that are left out.
             self.num_examples["train"] = sum(self.calendar.num_rows)
         if self.num_examples["train"] == 0 and not scoring:
-            why = "".join(f"; {line}" for line in self.set_aside)
-            raise ValueError(f"data.train: no file of {', '.join(data.train)} has rows; name files that have{why}")
+            why = "; ".join([f"no file of {', '.join(data.train)} has rows; name files that have", *self.set_aside])
+            raise ValueError(f"data.train: {why}")
         self._passes = PassOrder(self._groups, self.identity, seed, data.shuffle_window)
         self._columns = columns
         self.layout = layout_of(data, check.kinds)
