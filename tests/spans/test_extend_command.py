@@ -220,6 +220,16 @@ def test_a_first_day_that_waits_may_come_again_by_another_name(days):
     assert (result["examples"], result["data"]["train"]["given"]) == (20, given), "places are kept once"
 
 
+def test_a_trained_day_stays_due_if_the_last_one_is_gone(days):
+    delayed = ["days.py", "--serial", "--set", "data.label_delay=2 d", "--known-ok", "--extend", "data"]
+    assert main(delayed) == 0
+    days[3].rename("away")
+    assert main(delayed) == SET_ASIDE
+    Path("away").rename(days[3])
+    assert main(delayed) == 0
+    assert json.loads(Path("runs/days/result.json").read_text())["examples"] == 20 + 13
+
+
 def test_a_copy_of_a_file_is_named_and_left_out(days, capsys):
     assert main(["days.py", "--serial", "--extend", str(days[1])]) == 0
     before = json.loads(Path("runs/days/result.json").read_text())["fingerprint"]
