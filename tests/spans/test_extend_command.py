@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,6 @@ workflow = Workflow(
     schedule=Schedule(batch_size=8, block_batches=2, look_ahead=1, threads=1),
 )
 """
-Run = Callable[..., int]
 
 
 @pytest.fixture
