@@ -106,7 +106,7 @@ def part_of(label: str, latest: int, clock: Clock) -> list[str]:
     rest = clock.end_of(label) - latest
     said = f"span {label} has no rows in its last {rest // 60:,} minutes; its other parts are late in later commands"
     # A date says no hour.
-    is_part = latest % DAY and clock.length / 2 < rest < clock.length
+    is_part = " part " not in label and latest % DAY and clock.length / 2 < rest < clock.length
     return [f"{said} (data.late), unless it waits for the next span (data.close='next')"] if is_part else []
 
 
