@@ -32,7 +32,7 @@ class Arrivals:
         """A line for each file of which this command is the first to say so."""
         self._data, self._begun, self._train = data, begun, begun.splits.get("train")
         self.before = (self._train.unread if self._train else None) or {}
-        """Those of the last command."""
+        """Files that the last command did not take."""
         self._final = {name for name, _ in begun.files("train")}
         self._times, self._marks = RowTimes(data, Description()), cache(_lines_of)
 

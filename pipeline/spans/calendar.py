@@ -39,7 +39,7 @@ class Calendar:
 
     @property
     def num_own(self) -> list[int]:
-        """Number of rows of each span by which a loss is noticed: those of its own time, or all if it has none."""
+        """Number of rows of each span that are of its time, or of all if none is: fewer of these are a loss."""
         return [own or rows for own, rows in zip(self.num_scored, self.num_rows, strict=True)]
 
     def arrivals(self, data: Data) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""What differs in a span to which the guard objects from the spans before it. Only then are their files read: a sample
+"""Differences of a span to which the guard objects from the spans before it. Only then are their files read: a sample
 of the rows, one column at a time."""
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Refused(Exception):
 
 class Place(NamedTuple):
     span: str | None
-    """With which a row is trained on; None: it is left out."""
+    """Span with which a row is trained on; None: it is left out."""
     kind: str = ""
     """Why it is out of place; empty if it is not."""
 
@@ -49,7 +49,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Split:
-    """What a command lists: the files with the places of their rows, spans in turn, and what is set aside."""
+    """List of a command: the files with the places of their rows, spans in turn, and what is set aside."""
 
     files: list[Listed] = field(default_factory=list)
     spans: list[str] = field(default_factory=list)
