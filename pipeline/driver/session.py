@@ -39,8 +39,7 @@ def extended(
 ) -> Begun:  # fmt: skip
     """Data of the run, extended. `extend`: files, folders or patterns to add, relative to the current folder.
     `known_ok`: skip files that the run already has; otherwise they are refused, unless the run still has spans to
-    train, as after an interruption. `as_is`, `without`: see `Waiting`. `close`: see
-    `Begun`.
+    train, as after an interruption. `as_is`, `without`: see `Waiting`. `close`: see `Begun`.
 
     Raises ValueError if the workflow has no spans, if a file is known, or if nothing is found.
     """

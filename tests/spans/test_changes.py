@@ -1,4 +1,4 @@
-"""What the guard says of a rejected span's columns."""
+"""The guard's message names the columns of a rejected span that changed."""
 
 from pathlib import Path
 from typing import Any

@@ -126,7 +126,7 @@ def workflow_of(root: Path, delay: int) -> Workflow:
 
 
 def objects(epochs: list[dict[str, Any]], spans: Sequence[str], span: str) -> bool:
-    """What the guard says to a span that was scored: its rule, over the run's scores."""
+    """True if the guard objects to a span that was scored: its rule, over the run's scores."""
     numbers = [n for n, one in enumerate(epochs) if one["span"] == span]
     if not numbers:
         return False

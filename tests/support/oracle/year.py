@@ -152,7 +152,7 @@ class Year:
     def __init__(self) -> None:
         self.split, self.trained = Split(), 0
         self._begun: dict[int, Split] = {}
-        """What was listed when each span was trained on."""
+        """List of the command that trained on each span."""
 
     def final(self) -> tuple[list[str], list[Listed]]:
         """Final spans and files: those trained on, and whatever shares a file with these."""
@@ -230,7 +230,7 @@ class Year:
     def _chosen(
         self, listed: Split, known: list[str], waits: dict[str, int], as_is: str, without: str
     ) -> tuple[Split, bool]:
-        """What this command may train on, and True if it is the first to set a span aside for having lost rows."""
+        """List of what this command may train on, and True if it is the first to set a span aside as short."""
         was, held = self.split.held, dict[str, tuple[str, int, Any]]()
         rows = {span: listed.num_own(span) for span in listed.spans}
         for span, before in {**waits, **{span: one[1] for span, one in was.items()}}.items():
