@@ -69,7 +69,7 @@ class PassOrder:
         """Number of rows in the longest pass."""
         spans = [rows for (split, span), rows in self._num_rows.items() if span is not None]
         splits = [rows for (split, span), rows in self._num_rows.items() if span is None]
-        return max([*spans, *(rows for rows in splits if not spans or rows != self._num_rows["train", None])])
+        return max([1, *spans, *(rows for rows in splits if not spans or rows != self._num_rows["train", None])])
 
     def num_rows(self, leg: Leg) -> int:
         return self._num_rows.get(_key(leg), 0)

@@ -206,7 +206,7 @@ class Source:
         num_lists = w.num_bags + w.num_list_numbers
         window = size * (floats + spare + 8 * w.num_single + 8 + 8 * num_lists + 16 * w.grouped)
         lists = 8 * self._list_values(size) + 8 * self._list_values(batch_size) + 8 * num_lists * batch_size
-        kept = max(g.read_bytes for groups in self._groups.values() for g in groups)
+        kept = max((g.read_bytes for groups in self._groups.values() for g in groups), default=0)
         return window + lists + kept
 
     def close(self) -> None:
@@ -217,7 +217,7 @@ class Source:
 
     def _list_values(self, num_examples: int) -> int:
         groups = [g for groups in self._groups.values() for g in groups]
-        return int(LIST_MARGIN * num_examples * max(g.num_list_values / g.num_rows for g in groups))
+        return int(LIST_MARGIN * num_examples * max((g.num_list_values / g.num_rows for g in groups), default=0))
 
     def _pieces(self, block: Block, first: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
         """Cut the block's examples `first` to `stop` at window bounds: position in the block, window, begin, end."""

@@ -15,7 +15,7 @@ from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.agenda import START, Agenda, Position
 from pipeline.data.side_files import FOLDER, remove_copies
 from pipeline.data.source import Source
-from pipeline.data.waiting import held_by_guard
+from pipeline.data.waiting import held_by_guard, with_lists
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.committer import Committer
 from pipeline.driver.loop import CAPS, DueCommit, cap_needed, stretches
@@ -32,6 +32,7 @@ from pipeline.monitor.progress import Progress
 from pipeline.preflight.setup import Setup
 from pipeline.records import Block, Refusal
 from pipeline.spans.guard import GuardStopped, check_guard
+from pipeline.spans.waiting import begun_and_done
 from pipeline.storage.disk_speed import measure
 from pipeline.storage.folder import Folder
 from pipeline.worker.worker import Worker
@@ -217,7 +218,8 @@ class Driver:
                 if self.pauses.signal:
                     return None
             workflow, newest = self.setup.workflow, self.committer.newest
-            result = write_result(workflow, self.crew, self.history, stopped, newest, self._source.identity)
+            identity, run_dir = self._source.identity, self.folder.path
+            result = write_result(workflow, self.crew, self.history, stopped, newest, identity, run_dir)
         result = write_outputs(self.folder, self.crew, result)
         if not stopped:
             self.crew.each(Worker.release_reserve)
@@ -234,13 +236,21 @@ class Driver:
                 raise too_small(self, f"the test of epoch {epoch + 1} was refused", refusal)
             self.crew.open([self.committer.opened])
 
+    def _described(self) -> dict[str, Any]:
+        """The description of the run, with the files of spans that are done in lists."""
+        if calendar := self._source.calendar:
+            data, epochs = self._description["data"], self.setup.workflow.schedule.epochs
+            _, done = begun_and_done(calendar.num_rows, epochs, self.history.trained)
+            data["train"] = with_lists(data["train"], done, self.commits.write_list)
+        return self._description
+
     def commit(self, due: DueCommit) -> bool:
         """Take a commit; the pipeline must be drained. Returns True if one before a span was given up."""
         workflow, begin, at = self.setup.workflow, due.begin, self.agenda.position(due.begin)
         keeps_best = workflow.commit.keep_best and (begin is None or (begin.trains and begin.first_batch == 0))
         name = "best" if keeps_best and self.best.is_last(self.history) else None
         given_up = self.committer.commit(
-            lambda: {**self._description, **self.history.state(), **position_state(self.agenda, at)}
+            lambda: {**self._described(), **self.history.state(), **position_state(self.agenda, at)}
             | self._of_spans | {"speed": {**asdict(self.folder.measured), "direct": workflow.storage.direct}},
             name=name, at_least=due.at_least, give_up=due.give_up,
         )  # fmt: skip

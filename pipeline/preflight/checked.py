@@ -16,6 +16,7 @@ from pipeline.preflight.check_model import DenseFacts
 from pipeline.preflight.sizes import Fit
 from pipeline.records import Block
 from pipeline.settings.caps import Storage
+from pipeline.spans.passes import SPAN
 from pipeline.storage.layout import RowLayout
 from pipeline.workflow import Workflow
 
@@ -71,10 +72,11 @@ class Checked:
     def first_blocks(self, num_blocks: int | None, block_batches: int) -> Iterator[Block]:
         """The first blocks to be trained or scored; None: all of them. For a run with spans, these start at its current
         position, since the files of earlier spans may be gone; if nothing is left, they are those of the last span that
-        waits or, if none does, of the last pass."""
+        waits or, if none does, of the last evaluation; a run without spans then has those of the last pass."""
         at = self.begun.at if self.begun else None
         if begin := self.agenda.block_at(at or START, block_batches):
             return islice(self.agenda.blocks(block_batches, begin), num_blocks)
         passes = self.agenda.passes
-        last = (passes and passes.last_waiting) or self.agenda.legs[-1]
-        return islice(self.agenda.blocks_of(last, block_batches), num_blocks)
+        others = [leg for leg in self.agenda.legs if leg.span is None or leg.split not in (SPAN, "train")]
+        last = [passes.last_waiting] if passes and passes.last_waiting else others[-1:]
+        return islice((block for leg in last for block in self.agenda.blocks_of(leg, block_batches)), num_blocks)

@@ -137,4 +137,4 @@ def first_window(source: Source, blocks: Iterable[Block], buffer_bytes: int, wor
         counts.append(int(np.bincount(owner_U).max()))
         seen = [np.union1d(keys, keys_U[owner_U == rank]) for rank, keys in enumerate(seen)]
         unions.append(max(map(len, seen)))
-    return FirstWindow(tuple(counts), tuple(unions))
+    return FirstWindow(tuple(counts or [0]), tuple(unions or [0]))

@@ -85,7 +85,7 @@ def data(c: Checked) -> Checked:
     threads, metrics = share_of(workflow.schedule.threads), workflow.metrics
     source = Source(workflow.data, workflow.seed, threads, metrics, begun=c.begun)
     # The files of earlier spans may be gone.
-    goes_on = c.begun is not None and c.begun.files("train") and source.calendar is not None
+    goes_on = c.begun is not None and bool(c.begun.splits) and source.calendar is not None
     looked_at = workflow.data.model_copy(update={"train": ()}) if goes_on else workflow.data
     for remark in (*source.notes, *remarks(looked_at, source.num_examples)):
         c.say(f"warning: {remark}")

@@ -65,10 +65,10 @@ class CalendarMaker:
 
     def __init__(
         self, data: Data, labels: Iterable[str], aside: Collection[str] = (),
-        gone: Callable[[], Collection[str]] = tuple,
+        gone: Callable[[str], bool] = lambda label: False,
     ) -> None:  # fmt: skip
         """`labels`: names of the run's existing spans, which are final. `aside`: names of spans that were set aside,
-        which may follow later ones. `gone`: gives the names of those final spans whose files are no longer there."""
+        which may follow later ones. `gone`: True for a final span of which a file is no longer there."""
         self._aside = aside
         self._late, self._ahead, self._gone = data.late, data.ahead, cache(gone)
         self.labels = [*labels]
@@ -156,7 +156,7 @@ class CalendarMaker:
             return "implausible"
         if self._clock and label > body[-1]:
             return "ahead"
-        if label in self._known and label in self._gone():
+        if label in self._known and self._gone(label):
             return "rewritten"
         return "late" if label not in self._new or self._is_before(label) else None
 
