@@ -328,13 +328,6 @@ def name_of(file: DataFile, root: Path) -> str:
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 
-def whole_data(data: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
-    """The data of a commit in the form of `as_json`, with the files that are in lists of the run. Raises Damaged as
-    `read_list` does."""
-    train = {name: value for name, value in data["train"].items() if name != "final"}
-    return {**data, "train": {**train, "files": [*files_in(data["train"], run_dir)]}}
-
-
 def files_in(train: Mapping[str, Any], run_dir: Path) -> Iterator[dict[str, Any]]:
     """The files of a training split in the form of `as_json`, with those in lists of the run. Raises Damaged as
     `read_list` does."""
@@ -343,8 +336,12 @@ def files_in(train: Mapping[str, Any], run_dir: Path) -> Iterator[dict[str, Any]
     yield from train["files"]
 
 
-def begun_in(data: Mapping[str, Any]) -> Begun:
-    """All data of a run, from an identity in the form of `as_json`. Raises ValueError if it has another form."""
+def begun_in(data: Mapping[str, Any], run_dir: Path | None = None) -> Begun:
+    """All data of a run, from an identity in the form of `as_json`. `run_dir`: folder of the run, to read its lists of
+    files as well. Raises ValueError if it has another form."""
+    if run_dir and "final" in data["train"]:
+        train = {name: value for name, value in data["train"].items() if name != "final"}
+        data = {**data, "train": {**train, "files": [*files_in(data["train"], run_dir)]}}
     return Begun(read_json(dict[str, SplitIdentity], json.dumps(data)))
 
 

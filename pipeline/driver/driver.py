@@ -217,9 +217,8 @@ class Driver:
                 self.test_best(epoch)
                 if self.pauses.signal:
                     return None
-            workflow, newest = self.setup.workflow, self.committer.newest
-            identity, run_dir = self._source.identity, self.folder.path
-            result = write_result(workflow, self.crew, self.history, stopped, newest, identity, run_dir)
+            workflow, newest, run_dir = self.setup.workflow, self.committer.newest, self.folder.path
+            result = write_result(workflow, self.crew, self.history, stopped, newest, self._source.identity, run_dir)
         result = write_outputs(self.folder, self.crew, result)
         if not stopped:
             self.crew.each(Worker.release_reserve)
@@ -236,21 +235,13 @@ class Driver:
                 raise too_small(self, f"the test of epoch {epoch + 1} was refused", refusal)
             self.crew.open([self.committer.opened])
 
-    def _described(self) -> dict[str, Any]:
-        """The description of the run, with the files of spans that are done in lists."""
-        if calendar := self._source.calendar:
-            data, epochs = self._description["data"], self.setup.workflow.schedule.epochs
-            _, done = begun_and_done(calendar.num_rows, epochs, self.history.trained)
-            data["train"] = with_lists(data["train"], done, self.commits.write_list)
-        return self._description
-
     def commit(self, due: DueCommit) -> bool:
         """Take a commit; the pipeline must be drained. Returns True if one before a span was given up."""
         workflow, begin, at = self.setup.workflow, due.begin, self.agenda.position(due.begin)
         keeps_best = workflow.commit.keep_best and (begin is None or (begin.trains and begin.first_batch == 0))
         name = "best" if keeps_best and self.best.is_last(self.history) else None
         given_up = self.committer.commit(
-            lambda: {**self._described(), **self.history.state(), **position_state(self.agenda, at)}
+            lambda: {**described(self), **self.history.state(), **position_state(self.agenda, at)}
             | self._of_spans | {"speed": {**asdict(self.folder.measured), "direct": workflow.storage.direct}},
             name=name, at_least=due.at_least, give_up=due.give_up,
         )  # fmt: skip
@@ -264,6 +255,15 @@ class Driver:
             self.runner.say(remark)
         self.pauses.go_on()
         return bool(given_up)
+
+
+def described(driver: Driver) -> dict[str, Any]:
+    """The description of the run, with the files of spans that are done in lists."""
+    if calendar := driver._source.calendar:
+        data, epochs = driver._description["data"], driver.setup.workflow.schedule.epochs
+        _, done = begun_and_done(calendar.num_rows, epochs, driver.history.trained)
+        data["train"] = with_lists(data["train"], done, driver.commits.write_list)
+    return driver._description
 
 
 def open_best(driver: Driver) -> int:

@@ -20,16 +20,7 @@ from pipeline.commits.manifest import OTHER_VERSION, RESERVE_NAME, Commits, Mani
 from pipeline.commits.reading import hold
 from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
-from pipeline.data.identity import (
-    Begun,
-    Identity,
-    SplitIdentity,
-    as_json,
-    begun_in,
-    difference,
-    differences,
-    whole_data,
-)
+from pipeline.data.identity import Begun, Identity, SplitIdentity, as_json, begun_in, difference, differences
 from pipeline.data.side_files import FOLDER, sides_in
 from pipeline.data.waiting import final_part, is_recorded, resumed_at, waiting_in
 from pipeline.driver.best import BestEpoch
@@ -311,7 +302,7 @@ def begun_like(run_dir: Path, data: Data) -> Begun:
     """Data of a new run over the spans and files of the newest commit of another run, in the same order. Raises
     ValueError if it has no spans, or a file is gone."""
     with hold(run_dir, "last") as held:
-        begun = begun_in(whole_data(held.manifest.state["data"], run_dir))
+        begun = begun_in(held.manifest.state["data"], run_dir)
     train = begun.splits["train"]
     if train.calendar is None:
         raise ValueError(f"--like {run_dir}: the training data of this run has no spans; leave --like out")
