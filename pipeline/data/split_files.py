@@ -46,12 +46,14 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
     named twice, unless the run started that way."""
     root = data.root.expanduser().absolute()
     spans = _of_spans(data, begun) if data.spans_by else []
-    other = data.model_copy(update={"train": ()}) if spans or begun.waiting else data
+    # All files of the run may be in lists.
+    goes_on = bool(data.spans_by and begun.splits and begun.splits["train"].spans)
+    other = data.model_copy(update={"train": ()}) if goes_on or begun.waiting else data
     places = {str(root / name): version for name, version in begun.places}
     found = {split: [*listing.files] for split, listing in listings_of(other, places).items()}
     given: list[tuple[str, ...]] = []
     known = {name for name, _ in begun.files("train")} | (begun.waiting.files if begun.waiting else set())
-    same = bool(begun.splits) and not (spans or begun.waiting)
+    same = bool(begun.splits) and not (goes_on or begun.waiting)
     for split, files in found.items():
         here = {name_of(file, data.root): file for file in files}
         was = [name for name, _ in begun.files(split)]
