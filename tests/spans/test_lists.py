@@ -14,6 +14,8 @@ from support.runs.harness import make_driver
 from pipeline.commits import manifest
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data import waiting
+from pipeline.data.identity import as_json, differences
+from pipeline.data.source import Source
 from pipeline.driver.driver import Driver
 from pipeline.driver.resume import begun_like, begun_of
 from pipeline.driver.session import extended
@@ -87,6 +89,8 @@ def test_files_in_lists_are_known(tmp_path: Path, name: str, content: str | None
         driver: Driver = make_driver(workflow_of(tmp_path), tmp_path / "run", extend=(str(tmp_path / name),), **SIZES)
         assert any(what in note for note in driver._source.notes)
         assert driver.agenda.end.span == DAYS - 2
+        other = Source(driver.setup.workflow.data, 0, begun=driver._source.as_begun)
+        assert not differences(as_json(driver._source.identity), as_json(other.identity))
         driver.close()
     else:
         with pytest.raises(ValueError, match=what):
