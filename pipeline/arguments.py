@@ -68,6 +68,9 @@ def train_arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--without", nargs="+", default=[], metavar="SPAN", help="give these spans up: their files are not waited for"
     )
+    parser.add_argument(
+        "--close", action="store_true", help="also train on the last span, for which data.close='next' awaits more rows"
+    )
     parser.add_argument("--no-score", action="store_true", help="do not score spans of time before they are trained on")
     parser.add_argument(
         "--serial", action="store_true", help="train in one thread, one stage after the other, without Dask"
@@ -118,6 +121,9 @@ def init_arguments() -> argparse.ArgumentParser:
         help="train a few candidates, including a linear model, on at most 200,000 rows, and write the one that is "
         "best on the validation split, which takes minutes; --no-try writes the first draft at once (default: --try)",
     )  # fmt: skip
+    parser.add_argument(
+        "--daily", action="store_true", help="write a workflow that trains on each day once, from the files themselves"
+    )
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE",
         help="file to write, such as my.py; if the data are converted or split, my_data with Parquet files and, for "

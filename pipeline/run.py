@@ -53,8 +53,7 @@ def train_command(args: argparse.Namespace) -> int:
             from pipeline.driver.advice import advice_after
             from pipeline.driver.finished import finished
             from pipeline.driver.session import open_session, plan_session
-            from pipeline.monitor.report import summary
-            from pipeline.spans.guard import span_table
+            from pipeline.monitor.report import span_table, summary
 
             heed_interrupts()
             keep_freed_memory()
@@ -64,7 +63,7 @@ def train_command(args: argparse.Namespace) -> int:
             cluster = args.serial, args.workers, args.scheduler
             session = plan_session(
                 workflow, args.run_dir, *cluster, say, args.dashboard, args.fresh, args.extend or (), args.known_ok,
-                args.as_is, args.without, args.like,
+                args.as_is, args.without, args.like, args.close,
             )  # fmt: skip
             if not args.fresh and (lines := finished(session)):
                 print("\n".join(lines))

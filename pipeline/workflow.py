@@ -14,10 +14,8 @@ from pydantic import (
     Field,
     ImportString,
     PlainSerializer,
-    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
-    model_serializer,
     model_validator,
 )
 
@@ -26,7 +24,7 @@ from pipeline.features.settings import AnyFeature, check_features
 from pipeline.machine.limits import cpus
 from pipeline.messages.uris import is_remote, refuse_keys, uri_of
 from pipeline.own_code.code import run_file
-from pipeline.settings import OR_LIST, SPLITS, Strict, Tuple, read_json
+from pipeline.settings import OR_LIST, SPLITS, Omitting, Strict, Tuple, read_json
 from pipeline.settings.caps import Storage
 from pipeline.settings.changes import change, kind_name
 from pipeline.settings.columns import Category, Number, Sequence, Synthetic, Task, Time, check_sequences, check_widths
@@ -43,7 +41,9 @@ FilePath = Annotated[
 ]
 
 
-class Data(Strict):
+class Data(Omitting):
+    later = ("time", "span", "label_delay", "sequences", "late", "ahead", "gap", "close", "complete")
+
     root: FilePath = Path(".")
     """Folder, or its address in an object store, to which the patterns below are relative. `~` is expanded; a relative
     root is relative to the current directory."""
@@ -89,17 +89,15 @@ class Data(Strict):
     ahead: OutOfPlaceRule = "refuse"
     """The same for rows of a span after the other spans of their file, and of times outside 1990 to 2100; "take" trains
     on them with the last of the other spans."""
+    close: Literal["arrival", "next"] = "arrival"
+    """When a span is trained on: when it has arrived, or when the "next" one has, until which it may come in parts."""
+    complete: Annotated[str, Field(pattern=r"^(name|success|manifest:.+)$")] = "name"
+    """When a file of a span is complete: once it has its "name"; once its folder, or one above within the given place,
+    has a file _SUCCESS ("success"); or once a line of the text file NAME there is its path from there
+    ("manifest:NAME")."""
     gap: str | None = None
     """Time between two spans of a file, such as "3 d", up to which neither is out of place; by default the length of a
     span."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit settings of spans and sequences that are not set, so that the bytes of commits and servables without
-        them do not change."""
-        new = ("time", "span", "label_delay", "sequences", "late", "ahead", "gap")
-        fields = fields_of(self).items()
-        return {name: value for name, value in fields if name not in new or (value and value != "refuse")}
 
     @property
     def spans_by(self) -> SpanKind | None:
@@ -253,7 +251,9 @@ MOST_INDICES = (1 << 31) - 1
 """Maximum number of values per batch, since 32-bit integers count them."""
 
 
-class Workflow(Strict):
+class Workflow(Omitting):
+    later = ("init_from",)
+
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     """Name of the run, and of its folder in `runs`."""
     data: Data
@@ -281,11 +281,6 @@ class Workflow(Strict):
         Raises ValueError, with the path, the value, the rule and the closest name, if a path or a value is wrong."""
         changed: Workflow = change(self, settings.items(), "settings: ")
         return changed
-
-    @model_serializer(mode="wrap")
-    def _without_empty_beginning(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit an empty `init_from`, so that the bytes of commits of such runs do not change."""
-        return {name: value for name, value in fields_of(self).items() if name != "init_from" or value}
 
     @model_validator(mode="after")
     def _beginning_fits(self) -> Workflow:

@@ -1,11 +1,5 @@
 """Any number of examples trains and is scored: no batch outgrows its memory, also if a last one is merged with it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -16,11 +10,10 @@ from support.depth import some
 from support.oracle.reference import Reference
 from support.runs.crew_threads import crew_driver, make_crew_driver
 from support.runs.evaluated_runs import bits_of, train_and_evaluate
-from support.runs.harness import make_driver, run
+from support.runs.harness import THREE_TIERS, make_driver, run
 
 from pipeline.driver.loop import DueCommit
 from pipeline.serving.score import main as score
-from pipeline.workflow import Workflow
 
 BATCH = 4
 RESTS = (0, 1, 2, BATCH - 1)
@@ -28,25 +21,24 @@ RESTS = (0, 1, 2, BATCH - 1)
 SHAPES = [(whole, rest) for whole in (0, 1, 3) for rest in RESTS if whole or rest]
 """Whole batches, and the rest: fewer examples than a batch has, about as many, and more."""
 LAST_ONE = (1, 1), (3, 1)
-THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 
 
-def workflow_of(root: Path, whole: int, rest: int, **changes: Any) -> Workflow:
+def workflow_of(root, whole, rest, **changes):
     write_data(root, num_train=whole * BATCH + rest)
-    settings: dict[str, Any] = {"batch_size": BATCH, "block_batches": 1, "epochs": 1, "args": {"hidden": (3,)}}
+    settings = {"batch_size": BATCH, "block_batches": 1, "epochs": 1, "args": {"hidden": (3,)}}
     return make_workflow(root, **(settings | changes))
 
 
-def normed(root: Path, whole: int, rest: int, **changes: Any) -> Workflow:
+def normed(root, whole, rest, **changes):
     return workflow_of(root, whole, rest, args={"hidden": (3,), "batch_norm": True}, **changes)
 
 
-def with_model(workflow: Workflow, **changes: Any) -> Workflow:
+def with_model(workflow, **changes):
     return workflow.model_copy(update={"model": workflow.model.model_copy(update=changes)})
 
 
 @pytest.fixture
-def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def uncompiled(monkeypatch):
     """Replace torch's compiler by one that leaves a function as it is."""
     monkeypatch.setattr(torch, "compile", lambda run, **options: run)
 
@@ -56,9 +48,7 @@ PLAIN_AND_NORMED = [(make, *shape) for make in (workflow_of, normed) for shape i
 
 
 @pytest.mark.parametrize(("make", "whole", "rest"), some(PLAIN_AND_NORMED, (normed, 1, 1), several=True))
-def test_any_number_of_examples_equals_the_plain_trainer(
-    tmp_path: Path, make: Callable[..., Workflow], whole: int, rest: int
-) -> None:
+def test_any_number_of_examples_equals_the_plain_trainer(tmp_path, make, whole, rest):
     workflow = make(tmp_path, whole, rest)
     expected = Reference(workflow).train()
     result = run(workflow, **THREE_TIERS)
@@ -70,9 +60,7 @@ def test_any_number_of_examples_equals_the_plain_trainer(
 
 @pytest.mark.prove
 @pytest.mark.parametrize(("whole", "rest"), LAST_ONE)
-def test_a_compiled_model_takes_a_last_batch_of_any_size(
-    tmp_path: Path, uncompiled: None, whole: int, rest: int
-) -> None:
+def test_a_compiled_model_takes_a_last_batch_of_any_size(tmp_path, uncompiled, whole, rest):
     workflow = normed(tmp_path / "data", whole, rest)
     compiled = with_model(workflow, compile=True, compile_cache=tmp_path / "cache")
     assert run(compiled)["fingerprint"] == Reference(workflow).train().fingerprint()
@@ -80,13 +68,13 @@ def test_a_compiled_model_takes_a_last_batch_of_any_size(
 
 @pytest.mark.prove
 @pytest.mark.parametrize(("whole", "rest"), LAST_ONE)
-def test_bfloat16_takes_a_last_batch_of_any_size(tmp_path: Path, whole: int, rest: int) -> None:
+def test_bfloat16_takes_a_last_batch_of_any_size(tmp_path, whole, rest):
     workflow = with_model(normed(tmp_path, whole, rest), precision="bfloat16")
     assert run(workflow)["fingerprint"] == run(workflow, **THREE_TIERS)["fingerprint"]
 
 
 @pytest.mark.parametrize("rest", some(RESTS, 1))
-def test_a_run_resumed_in_its_last_batch_equals_the_plain_one(tmp_path: Path, rest: int) -> None:
+def test_a_run_resumed_in_its_last_batch_equals_the_plain_one(tmp_path, rest):
     workflow = normed(tmp_path / "data", 2, rest)
     driver = make_driver(workflow, tmp_path / "run", **THREE_TIERS)
     blocks = [block for block in driver.agenda.blocks(1) if block.trains]
@@ -100,7 +88,7 @@ def test_a_run_resumed_in_its_last_batch_equals_the_plain_one(tmp_path: Path, re
 
 @pytest.mark.prove
 @pytest.mark.parametrize(("whole", "rest"), [*LAST_ONE, (3, BATCH - 1)])
-def test_two_workers_share_a_last_batch_of_any_size(tmp_path: Path, whole: int, rest: int) -> None:
+def test_two_workers_share_a_last_batch_of_any_size(tmp_path, whole, rest):
     """A last batch of fewer than four examples joins the one before: at most seven, of which a worker has four."""
     workflow = normed(tmp_path / "data", whole, rest)
     with crew_driver(workflow, tmp_path / "looked at", 2) as driver:
@@ -117,7 +105,7 @@ def test_two_workers_share_a_last_batch_of_any_size(tmp_path: Path, whole: int, 
 
 
 @pytest.mark.parametrize("num_rows", some([1, BATCH, BATCH + 1, 2 * BATCH - 1], BATCH + 1))
-def test_files_of_any_length_are_scored_as_evaluated(tmp_path: Path, num_rows: int) -> None:
+def test_files_of_any_length_are_scored_as_evaluated(tmp_path, num_rows):
     workflow = normed(tmp_path / "data", 2, 1)
     test = tmp_path / "data/test.parquet"
     pq.write_table(make_table(np.random.default_rng(5), num_rows, 20), test)

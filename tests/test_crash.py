@@ -1,12 +1,9 @@
 """A run that is killed, loses power, meets a failing disk or a flipped bit: the quick part of `benchmarks.crash`. And
 files that are not there when they are read, are too short, or cannot be read."""
 
-from __future__ import annotations
-
 import errno
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +12,8 @@ from support import depth
 
 from benchmarks.crash.damage import fault_trials, flip_trials
 from benchmarks.crash.faults import Call
-from benchmarks.crash.job import Job, Trial, differences, quiet_verify, run_trial
-from benchmarks.crash.points import Journaled, journaled, kill_children, resumptions, second_deaths, states
+from benchmarks.crash.job import Job, differences, quiet_verify, run_trial
+from benchmarks.crash.points import journaled, kill_children, resumptions, second_deaths, states
 from benchmarks.crash.volume import PAGE_BYTES, Volume, lay_out
 from pipeline.commits.manifest import Commits
 from pipeline.errors import PipelineError
@@ -24,16 +21,16 @@ from pipeline.storage.files import Damaged, Files
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Journaled:
+def undisturbed(tmp_path_factory):
     return journaled(Job(tmp_path_factory.mktemp("crash"), epochs=1))
 
 
-def failures(trials: list[Trial]) -> list[str]:
+def failures(trials):
     assert trials
     return [f"{trial.label}: {wrong}" for trial in trials if (wrong := run_trial(trial))]
 
 
-def third_commit(calls: list[Call]) -> range:
+def third_commit(calls):
     """Numbers of the calls after the second commit up to the end of the third one, the first that deletes another."""
     allocations = [number for number, call in enumerate(calls) if call.kind == "allocate"]
     return range(allocations[2] + 2, allocations[3] + 2)
@@ -119,20 +116,20 @@ def test_a_flipped_bit_is_found_and_never_changes_a_result(undisturbed):
     assert not failures(flip_trials(undisturbed, 15, np.random.default_rng(4)))
 
 
-def missing(file: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def missing(file, monkeypatch):
     file.unlink()
     return ""
 
 
-def truncated(file: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def truncated(file, monkeypatch):
     os.truncate(file, file.stat().st_size // 2)
     return ""
 
 
-def unreadable(file: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def unreadable(file, monkeypatch):
     really = Path.read_bytes
 
-    def read_bytes(path: Path) -> bytes:
+    def read_bytes(path):
         if path == file:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
         return really(path)
@@ -143,13 +140,7 @@ def unreadable(file: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("damage", [missing, truncated, unreadable])
 @pytest.mark.parametrize("what", ["the manifest", "the dense state", "keys"])
-def test_an_unreadable_file_of_a_commit_is_named(
-    undisturbed: Journaled,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    what: str,
-    damage: Callable[[Path, pytest.MonkeyPatch], str],
-):
+def test_an_unreadable_file_of_a_commit_is_named(undisturbed, tmp_path, monkeypatch, what, damage):
     """Opening a commit, one of whose files is not there, is too short, or gives EIO. Without its newest manifest a run
     goes on from the commit before."""
     lay_out(undisturbed.left, tmp_path)

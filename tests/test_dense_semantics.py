@@ -11,7 +11,7 @@ from support.depth import some
 from support.faults.killed_after_commit import kill_after
 from support.oracle.optimizers import DENSE, EXACT, POWERS
 from support.oracle.reference import Reference
-from support.runs.harness import make_driver, printed, run
+from support.runs.harness import THREE_TIERS, make_driver, printed, run
 
 from pipeline.commits.manifest import Commits
 from pipeline.errors import PipelineError
@@ -21,8 +21,6 @@ from pipeline.settings.optimizer import Adam, Ftrl, Optimizer, Plateau
 from pipeline.storage.files import Files
 from pipeline.verify import verify
 from pipeline.workflow import Commit
-
-THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 
 
 @pytest.fixture(scope="module")

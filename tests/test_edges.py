@@ -1,40 +1,33 @@
 """Every edge of the schedule, every ring's length, and every order inside a stage is needed: leave one out, force the
 one bad order, and the result is wrong, every time."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import make_workflow, write_data
-from support.faults.gates import Gate, outcome
+from support.faults.gates import outcome
 from support.oracle.reference import Reference
 
-from pipeline.records import Plan, Trained
-from pipeline.schedule import Task, edges
+from pipeline.schedule import edges
 from pipeline.stages import train, write_back
 from pipeline.stages.plan import plan
-from pipeline.storage.tier import Tier
 from pipeline.worker.flight import RingLengths
 from pipeline.worker.stage_runner import StageRunner
-from pipeline.workflow import Category, Workflow
+from pipeline.workflow import Category
 
 L = 2
 SIZES = {"device_rows": 100, "host_rows": 10, "chunk_rows": 4}
 
 
 @pytest.fixture(scope="module")
-def workflow(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+def workflow(tmp_path_factory):
     """Blocks of one small batch: most rows go through host and disk, and come back within a few blocks."""
     root = write_data(tmp_path_factory.mktemp("edges"), num_train=120, num_keys=60)
     return make_workflow(root, block_batches=1, look_ahead=L, batch_size=6, epochs=2)
 
 
 @pytest.fixture(scope="module")
-def one_shape(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+def one_shape(tmp_path_factory):
     """Batches that all have the same number of keys, so that the indices of one are within the bounds of another."""
     root = write_data(tmp_path_factory.mktemp("shape"), num_train=120, num_keys=1 << 30, with_nulls=False)
     categories = (Category(name="item"), Category(name="user"), Category(name="country"))
@@ -43,32 +36,32 @@ def one_shape(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
 
 
 @pytest.fixture(scope="module")
-def foresees(workflow: Workflow) -> Workflow:
+def foresees(workflow):
     """Both tiers choose by next uses, known for three blocks ahead."""
     policies = dict.fromkeys(("storage.device_policy", "storage.host_policy"), "foresight")
     return workflow.with_settings(policies | {"storage.known_examples": 18})
 
 
 @pytest.fixture(scope="module")
-def expected(workflow: Workflow, one_shape: Workflow) -> dict[str, str]:
+def expected(workflow, one_shape):
     return {w.data.root.name: Reference(w).train().fingerprint() for w in (workflow, one_shape)}
 
 
-def without(*removed: tuple[str, str, int]) -> Callable[[str, int, int], list[Task]]:
+def without(*removed):
     """The schedule's edges but for some, given as (stage, the stage it waits for, how many blocks later or earlier)."""
 
-    def fewer(stage: str, i: int, look_ahead: int) -> list[Task]:
+    def fewer(stage, i, look_ahead):
         return [(s, j) for s, j in edges(stage, i, look_ahead) if (stage, s, j - i) not in removed]
 
     return fewer
 
 
-def hold(stage: str, until: str, ahead: int) -> Gate:
+def hold(stage, until, ahead):
     """A gate before every task of `stage`: it waits for `until`, so many blocks ahead."""
     return lambda task: [(until, task[1] + ahead)] if task[0] == stage else []
 
 
-def overtake_by_one_round(task: Task) -> list[Task]:
+def overtake_by_one_round(task):
     """`read` comes into a buffer before `train` is through with it, but not before `dedup`, and never twice: so the
     indices that `train` finds there stay within bounds."""
     stage, i = task
@@ -76,21 +69,19 @@ def overtake_by_one_round(task: Task) -> list[Task]:
     return {"train": [("dedup", i + ring)], "read": [("dedup", i - ring), ("train", i - 2 * ring)]}.get(stage, [])
 
 
-def write_back_before_train(task: Task) -> list[Task]:
+def write_back_before_train(task):
     return {"train": [("write_back", task[1])], "write_back": [("upload", task[1])]}.get(task[0], [])
 
 
-def overtake_by_one_block(stage: str) -> Gate:
+def overtake_by_one_block(stage):
     """Every other block of the stage waits for the next one."""
     return lambda task: [(stage, task[1] + 1)] if task[0] == stage and task[1] % 2 == 0 else []
 
 
 @pytest.mark.parametrize("data", ["workflow", "foresees"])
 @pytest.mark.parametrize("late", [("write_back", "prefetch", L), ("scan", "dedup", L), ("plan", "read", L)])
-def test_a_task_delayed_within_its_edges_changes_no_result(
-    request: pytest.FixtureRequest, expected: dict[str, str], tmp_path: Path, data: str, late: tuple[str, str, int]
-) -> None:
-    case: Workflow = request.getfixturevalue(data)
+def test_a_task_delayed_within_its_edges_changes_no_result(request, expected, tmp_path, data, late):
+    case = request.getfixturevalue(data)
     assert outcome(case, tmp_path, hold(*late), **SIZES) == expected[case.data.root.name]
 
 
@@ -100,7 +91,7 @@ NO_RECORD = "(KeyError: [0-9]+|AssertionError: expected .*, got None)"
 """What a stage finds that runs before the one that it takes its record from."""
 
 
-def check_wrong(got: str, wrong: str, expected: str) -> None:
+def check_wrong(got, wrong, expected):
     """A wrong result of the kind that the bad order leads to, not of some accident."""
     assert got != expected
     assert re.match(wrong, got, re.DOTALL), got
@@ -129,18 +120,8 @@ EDGES = [
 @pytest.mark.parametrize(
     ("stage", "after", "distance", "gate", "data", "wrong"), EDGES, ids=[f"{e[0]}_{e[1]}{e[2]:+}" for e in EDGES]
 )
-def test_an_edge_left_out_gives_a_wrong_result(
-    request: pytest.FixtureRequest,
-    expected: dict[str, str],
-    tmp_path: Path,
-    stage: str,
-    after: str,
-    distance: int,
-    gate: Gate,
-    data: str,
-    wrong: str,
-) -> None:
-    case: Workflow = request.getfixturevalue(data)
+def test_an_edge_left_out_gives_a_wrong_result(request, expected, tmp_path, stage, after, distance, gate, data, wrong):
+    case = request.getfixturevalue(data)
     removed = [(stage, after, distance)]
     if (stage, after) == ("plan", "unite"):
         # Each stage follows itself: the later edges of the window, or the next plan's, would imply the one left out.
@@ -157,16 +138,14 @@ def test_an_edge_left_out_gives_a_wrong_result(
         ("write_back", WRONG_ROW),
     ],
 )
-def test_a_stage_that_overtakes_itself_gives_a_wrong_result(
-    workflow: Workflow, expected: dict[str, str], tmp_path: Path, stage: str, wrong: str
-) -> None:
+def test_a_stage_that_overtakes_itself_gives_a_wrong_result(workflow, expected, tmp_path, stage, wrong):
     fewer = without((stage, stage, -1))
     got = outcome(workflow, tmp_path, overtake_by_one_block(stage), fewer, check_order=False, **SIZES)
     check_wrong(got, wrong, expected[workflow.data.root.name])
 
 
 @pytest.mark.parametrize("stage", ["read", "dedup", "plan", "prefetch", "train", "write_back"])
-def test_a_stage_called_out_of_turn_raises(workflow: Workflow, tmp_path: Path, stage: str) -> None:
+def test_a_stage_called_out_of_turn_raises(workflow, tmp_path, stage):
     got = outcome(workflow, tmp_path, overtake_by_one_block(stage), without((stage, stage, -1)), **SIZES)
     assert f"{stage} was called for block" in got
 
@@ -185,25 +164,14 @@ RINGS = [
 
 
 @pytest.mark.parametrize(("name", "rings", "gate", "data", "wrong"), RINGS, ids=[ring[0] for ring in RINGS])
-def test_a_ring_one_buffer_too_short_gives_a_wrong_result(
-    request: pytest.FixtureRequest,
-    expected: dict[str, str],
-    tmp_path: Path,
-    name: str,
-    rings: RingLengths,
-    gate: Gate,
-    data: str,
-    wrong: str,
-) -> None:
-    case: Workflow = request.getfixturevalue(data)
+def test_a_ring_one_buffer_too_short_gives_a_wrong_result(request, expected, tmp_path, name, rings, gate, data, wrong):
+    case = request.getfixturevalue(data)
     assert outcome(case, tmp_path / "whole", gate, **SIZES) == expected[case.data.root.name]
     check_wrong(outcome(case, tmp_path / "short", gate, rings=rings, **SIZES), wrong, expected[case.data.root.name])
 
 
-def test_a_plan_that_sees_no_window_gives_a_wrong_result(
-    workflow: Workflow, expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def blind(self: StageRunner, i: int) -> Any:
+def test_a_plan_that_sees_no_window_gives_a_wrong_result(workflow, expected, tmp_path, monkeypatch):
+    def blind(self, i):
         self._flights[i].plan = plan([self._flights[i].unique], self.tiers.places, self._room)
         return self._flights[i].plan
 
@@ -212,10 +180,8 @@ def test_a_plan_that_sees_no_window_gives_a_wrong_result(
     check_wrong(got, WRONG_ROW, expected[workflow.data.root.name])
 
 
-def test_arrivals_before_victims_give_a_wrong_result(
-    workflow: Workflow, expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def reversed_swap(p: Plan, staged: Any, device: Tier, outgoing_EW: Any) -> None:
+def test_arrivals_before_victims_give_a_wrong_result(workflow, expected, tmp_path, monkeypatch):
+    def reversed_swap(p, staged, device, outgoing_EW):
         device.scatter(p.arrival_slots, staged.rows_AW[: len(p.arrival_slots)])
         device.gather(p.victim_slots_E, outgoing_EW)
 
@@ -223,12 +189,10 @@ def test_arrivals_before_victims_give_a_wrong_result(
     check_wrong(outcome(workflow, tmp_path, **SIZES), WRONG_ROW, expected[workflow.data.root.name])
 
 
-def test_outgoing_rows_before_host_victims_give_a_wrong_result(
-    workflow: Workflow, expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outgoing_rows_before_host_victims_give_a_wrong_result(workflow, expected, tmp_path, monkeypatch):
     write_to_disk, keep = write_back.write_to_disk, write_back.keep_on_host
 
-    def keep_first(p: Plan, trained: Trained, host: Tier, disk: Tier, chunk_RW: Any) -> None:
+    def keep_first(p, trained, host, disk, chunk_RW):
         keep(p, trained, host)
         write_to_disk(p, trained, host, disk, chunk_RW)
 

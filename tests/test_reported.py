@@ -12,7 +12,7 @@ from support.depth import some
 from support.faults.killed_after_commit import kill_after
 from support.oracle.reference import Reference
 from support.runs.crew_threads import crew_driver, train
-from support.runs.harness import make_driver, printed, run
+from support.runs.harness import THREE_TIERS, make_driver, printed, run
 from torch import nn
 
 from pipeline import verify
@@ -23,7 +23,6 @@ from pipeline.models import MMoE
 from pipeline.storage.files import Files
 from pipeline.workflow import Metrics
 
-SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 BOTH = Metrics(group="user", progressive=True)
 
 
@@ -45,7 +44,7 @@ def workflow_of(data_root, metrics=BOTH, **changes):
 
 @pytest.fixture(scope="module")
 def expected(data_root):
-    return run(workflow_of(data_root), **SIZES)
+    return run(workflow_of(data_root), **THREE_TIERS)
 
 
 class Keeping(Reference):
@@ -89,7 +88,7 @@ def of_scikit_learn(seen):
 def test_progressive_metrics_are_of_the_training_forward_passes(data_root, kind):
     workflow = workflow_of(data_root, **({"kind": kind, "args": {}} if kind else {}))
     reference = Keeping(workflow).train()
-    trained = [e for e in run(workflow, **SIZES)["epochs"] if e["split"] == "train"]
+    trained = [e for e in run(workflow, **THREE_TIERS)["epochs"] if e["split"] == "train"]
     assert [e["epoch"] for e in trained] == [1, 2]
     for epoch, entry in enumerate(trained):
         found = of_scikit_learn(reference.seen[90 * epoch : 90 * epoch + 90])
@@ -99,9 +98,9 @@ def test_progressive_metrics_are_of_the_training_forward_passes(data_root, kind)
 @pytest.mark.parametrize("kind", some([None, Dropping], Dropping))
 def test_reported_metrics_never_change_what_is_learned(data_root, kind):
     model = {"kind": kind, "args": {}} if kind else {}
-    plain = run(workflow_of(data_root, Metrics(), **model), **SIZES)
+    plain = run(workflow_of(data_root, Metrics(), **model), **THREE_TIERS)
     for metrics in (BOTH, Metrics(group="country"), Metrics(progressive=True)):
-        result = run(workflow_of(data_root, metrics, **model), **SIZES)
+        result = run(workflow_of(data_root, metrics, **model), **THREE_TIERS)
         assert result["fingerprint"] == plain["fingerprint"]
         evaluated = [{k: v for k, v in e.items() if k in plain["epochs"][0]} for e in result["epochs"]]
         assert [e for e in evaluated if e["split"] != "train"] == plain["epochs"]
@@ -113,7 +112,7 @@ def test_reported_metrics_never_change_what_is_learned(data_root, kind):
 def test_blocks_commits_and_dask_never_change_the_metrics(data_root, expected, client, block_batches):
     workflow = workflow_of(data_root, block_batches=block_batches).with_settings({"commit.every_blocks": 1})
     for executor in (None, client):
-        assert run(workflow, executor, **SIZES)["epochs"] == expected["epochs"]
+        assert run(workflow, executor, **THREE_TIERS)["epochs"] == expected["epochs"]
 
 
 @pytest.mark.parametrize("after", some([1, 2, 4], 2))
@@ -122,7 +121,7 @@ def test_a_resumed_epoch_counts_the_rest_and_says_from_where(data_root, before, 
     """Whatever was reported before; a kill between two epochs leaves nothing out."""
     often = workflow_of(data_root, before).with_settings({"commit.every_blocks": 2})
     kill_after(after, often, tmp_path, monkeypatch)
-    driver = make_driver(often.model_copy(update={"metrics": BOTH}), tmp_path, **SIZES)
+    driver = make_driver(often.model_copy(update={"metrics": BOTH}), tmp_path, **THREE_TIERS)
     result = driver.run()
     reference = Keeping(workflow_of(data_root)).train()
     assert result["fingerprint"] == reference.fingerprint()
@@ -151,7 +150,7 @@ def test_sums_that_an_earlier_version_kept_are_ignored(data_root, expected, tmp_
     (file := commits.folder / "000001.sums").write_bytes(bytes(40))
     assert verify.main([str(tmp_path)]) == 0
     assert "000001.sums" not in "".join(capsys.readouterr())
-    result = make_driver(workflow, tmp_path, **SIZES).run()
+    result = make_driver(workflow, tmp_path, **THREE_TIERS).run()
     assert result["fingerprint"] == expected["fingerprint"]
     assert not file.exists()
 
@@ -160,11 +159,11 @@ def test_sums_that_an_earlier_version_kept_are_ignored(data_root, expected, tmp_
 def test_workers_count_the_rest_of_a_resumed_epoch(data_root, tmp_path, world):
     """Its examples are those of one worker, and later epochs count all."""
     workflow = workflow_of(data_root, labels=("click", "bought"), kind=MMoE, args={"hidden": (6,), "tower": (4,)})
-    with crew_driver(workflow, tmp_path, world, **SIZES) as driver:
+    with crew_driver(workflow, tmp_path, world, **THREE_TIERS) as driver:
         blocks = list(driver.agenda.blocks(2))
         assert driver.crew.run(blocks[:4], 2, driver.history.add) is None
         driver.commit(DueCommit(blocks[4]))
-    with crew_driver(workflow, tmp_path, world, **SIZES) as driver:
+    with crew_driver(workflow, tmp_path, world, **THREE_TIERS) as driver:
         train(driver)
         trained = [epoch for epoch in driver.history.epochs if epoch["split"] == "train"]
     assert [(e["examples"], e.get("from_example")) for e in trained] == [(90 - 48, 49), (90, None)]
@@ -174,7 +173,7 @@ def test_workers_count_the_rest_of_a_resumed_epoch(data_root, tmp_path, world):
 def test_a_run_with_more_scores_than_are_kept_says_how_exact_it_is(data_root, expected, tmp_path, world, monkeypatch):
     monkeypatch.setattr(auc, "EXACT_SCORES", 4)
     monkeypatch.setattr(auc, "MOST_BINS", 4)
-    with crew_driver(workflow_of(data_root), tmp_path, world, **SIZES) as driver:
+    with crew_driver(workflow_of(data_root), tmp_path, world, **THREE_TIERS) as driver:
         train(driver)
         found, said = driver.history.epochs, printed(driver)
     for entry, exact in zip(found, expected["epochs"], strict=True):

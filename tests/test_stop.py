@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 from conftest import make_workflow, write_data
-from support.runs.harness import make_driver, run
+from support.runs.harness import THREE_TIERS, make_driver, run
 
 from pipeline.machine.signals import end_at_interrupt, exit_code, heed_interrupts, on_signal
 from pipeline.run import main as run_cli
 from pipeline.workflow import Workflow
 
-SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 ROOT = Path(__file__).parent.parent
 
 SLOW = """
@@ -103,7 +102,7 @@ def workflow(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(workflow):
-    return run(workflow, **SIZES)
+    return run(workflow, **THREE_TIERS)
 
 
 def write_workflow(workflow, folder):
@@ -197,7 +196,7 @@ def test_an_interrupt_that_a_finalizer_drops_comes_again():
 
 def test_a_signal_between_commits_ends_the_run_with_a_commit(workflow, expected, tmp_path):
     """In this process: a signal while block 7 trains."""
-    driver = make_driver(workflow, tmp_path, **SIZES)
+    driver = make_driver(workflow, tmp_path, **THREE_TIERS)
     watch = driver.runner.watch
 
     def interrupting(done):
@@ -211,7 +210,7 @@ def test_a_signal_between_commits_ends_the_run_with_a_commit(workflow, expected,
     assert 8 <= driver.committer.position.batch <= 13
     assert "commit 1 is kept" in driver.what_is_kept()
     assert json.loads((tmp_path / "commits" / "000001.json").read_text())["commit"]["state"]["trained"] > 0
-    assert make_driver(workflow, tmp_path, **SIZES).run()["fingerprint"] == expected["fingerprint"]
+    assert make_driver(workflow, tmp_path, **THREE_TIERS).run()["fingerprint"] == expected["fingerprint"]
 
 
 def test_a_run_whose_output_is_closed_ends_with_a_commit(workflow, tmp_path, monkeypatch):
@@ -224,7 +223,7 @@ def test_a_run_whose_output_is_closed_ends_with_a_commit(workflow, tmp_path, mon
 
     monkeypatch.setattr("pipeline.driver.observers.TerminalDisplay.on_stage", closed)
     monkeypatch.setattr("pipeline.driver.runner.discard_output", lambda: "SIGPIPE")
-    driver = make_driver(workflow, tmp_path, **SIZES)
+    driver = make_driver(workflow, tmp_path, **THREE_TIERS)
     assert driver.run() is None
     assert "commit 1 is kept" in driver.what_is_kept()
     assert exit_code(driver.pauses.signal) == 141

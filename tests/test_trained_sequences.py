@@ -1,13 +1,9 @@
 """Runs with sequences have the fingerprint of the plain trainer, whatever moves their rows."""
 
-from __future__ import annotations
-
-import itertools
 import json
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +22,6 @@ from pipeline.features.settings import Rare
 from pipeline.features.side_files import COLUMNS
 from pipeline.models import DeepFM
 from pipeline.preflight.check_model import check_model
-from pipeline.settings.optimizer import Optimizer
 from pipeline.storage.policies import POLICIES
 from pipeline.training.build import row_layout
 from pipeline.workflow import Category, Commit
@@ -35,30 +30,20 @@ THREE_TIERS = {"device_rows": 150, "host_rows": 24, "chunk_rows": 4}
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory):
     return write_histories(tmp_path_factory.mktemp("histories"), num_train=90, num_keys=60)
 
 
 @pytest.mark.parametrize("policy", some(POLICIES, "lru", "foresight"))
-def test_sequences_through_three_tiers_equal_the_plain_trainer(root: Path, policy: str) -> None:
+def test_sequences_through_three_tiers_equal_the_plain_trainer(root, policy):
     workflow = workflow_with_histories(root, storage={"device_policy": policy, "host_policy": policy})
     result = run(workflow, **THREE_TIERS)
     assert result["tiers"]["disk"]["rows_in"] > 50
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
-@pytest.mark.parametrize(
-    ("look_ahead", "block_batches"), some(itertools.product([1, 2, 4], [1, 3, 16]), (4, 16), several=True)
-)
-def test_sequences_with_dask_equal_the_plain_trainer(
-    root: Path, client: Any, look_ahead: int, block_batches: int
-) -> None:
-    workflow = workflow_with_histories(root, look_ahead=look_ahead, block_batches=block_batches)
-    assert run(workflow, client, **THREE_TIERS)["fingerprint"] == Reference(workflow).train().fingerprint()
-
-
 @st.composite
-def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def runs(draw):
     """Data, workflow and sizes; the sizes are small enough that rows go to disk, and windows sometimes do not fit."""
     table = draw(st.sampled_from([None, "shared"]))
     data = {
@@ -82,16 +67,14 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any
 
 @given(runs(), st.sampled_from(list(EXACT.values())), st.booleans())
 @examples(5, 60)
-def test_any_run_with_sequences_equals_the_plain_trainer(
-    client: Any, case: tuple[dict[str, Any], dict[str, Any], dict[str, Any]], optimizer: Optimizer, with_dask: bool
-) -> None:
+def test_any_run_with_sequences_equals_the_plain_trainer(client, case, optimizer, with_dask):
     data, changes, sizes = case
     with tempfile.TemporaryDirectory() as folder:
         workflow = workflow_with_histories(write_histories(Path(folder), **data), **changes)
         check_equal_to_plain_trainer(workflow, optimizer, client if with_dask else None, sizes)
 
 
-def test_rare_values_of_a_candidate_are_rare_in_its_lists(root: Path, tmp_path: Path) -> None:
+def test_rare_values_of_a_candidate_are_rare_in_its_lists(root, tmp_path):
     for path in root.glob("*.parquet"):
         shutil.copy(path, tmp_path)
     items = pa.concat_tables([pq.read_table(path, columns=["item"]) for path in sorted(root.glob("train*"))])
@@ -105,9 +88,7 @@ def test_rare_values_of_a_candidate_are_rare_in_its_lists(root: Path, tmp_path: 
     assert result["rows"] < run(workflow.with_settings({"data.features": ()}), **THREE_TIERS)["rows"]
 
 
-def test_a_killed_run_with_sequences_resumes_to_the_same_result(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_run_with_sequences_resumes_to_the_same_result(root, tmp_path, monkeypatch):
     workflow = workflow_with_histories(root).model_copy(update={"commit": Commit(every_blocks=3)})
     kill_after(4, workflow, tmp_path, monkeypatch)
     result = make_driver(workflow, tmp_path, **THREE_TIERS).run()
@@ -115,12 +96,12 @@ def test_a_killed_run_with_sequences_resumes_to_the_same_result(
 
 
 @pytest.mark.parametrize("name", some([name for name in EXACT if "CowClip" in name], "CowClip"))
-def test_clipping_counts_the_examples_of_a_key_in_any_list(root: Path, name: str) -> None:
+def test_clipping_counts_the_examples_of_a_key_in_any_list(root, name):
     workflow = workflow_with_histories(root, epochs=1).model_copy(update={"optimizer": EXACT[name]})
     assert run(workflow, **THREE_TIERS)["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
-def test_the_report_counts_the_sequences_that_were_cut(root: Path, tmp_path: Path) -> None:
+def test_the_report_counts_the_sequences_that_were_cut(root, tmp_path):
     """Two epochs, with a validation after each, and the test."""
     workflow = workflow_with_histories(root)
     expected = 0
@@ -131,33 +112,33 @@ def test_the_report_counts_the_sequences_that_were_cut(root: Path, tmp_path: Pat
     assert run(workflow)["cut_sequences"] == expected > 0
 
 
-def test_a_model_that_reads_no_sequences_is_refused(root: Path) -> None:
+def test_a_model_that_reads_no_sequences_is_refused(root):
     workflow = workflow_with_histories(root, kind=DeepFM, args={"hidden": (5,)})
     with pytest.raises(ValueError, match=r"DeepFM takes no sequences: its forward \(.*deepfm.py.*leave out data"):
         check_model(workflow, row_layout(workflow))
 
 
-def test_a_model_that_reads_sequences_needs_some(root: Path) -> None:
+def test_a_model_that_reads_sequences_needs_some(root):
     workflow = workflow_with_histories(root, sequences=())
     with pytest.raises(ValueError, match=r"Pooled reads sequences, and there are none: set data\.sequences"):
         check_model(workflow, row_layout(workflow))
 
 
-def test_a_model_is_tried_with_empty_and_with_long_sequences(root: Path) -> None:
-    said: list[str] = []
+def test_a_model_is_tried_with_empty_and_with_long_sequences(root):
+    said = []
     workflow = workflow_with_histories(root)
     facts = check_model(workflow, row_layout(workflow), said.append)
     assert facts.activation_bytes > 100 * 4 * workflow.model.embedding_dim / 2
     assert not said
 
 
-def test_settings_that_sequences_do_not_allow_are_refused(root: Path) -> None:
+def test_settings_that_sequences_do_not_allow_are_refused(root):
     workflow = workflow_with_histories(root)
     with pytest.raises(ValueError, match=r"batch of schedule\.batch_size 30,000,000 may have [0-9,]+ values"):
         workflow.with_settings({"schedule.batch_size": 30_000_000})
 
 
-def test_workflows_without_sequences_are_written_without_the_field(root: Path) -> None:
+def test_workflows_without_sequences_are_written_without_the_field(root):
     workflow = workflow_with_histories(root)
     assert '"sequences":[{"name":"clicks","items":{"clicked":"item"' in workflow.model_dump_json()
     assert "sequences" not in workflow.with_settings({"data.sequences": ()}).model_dump_json()

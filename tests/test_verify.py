@@ -2,10 +2,12 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from conftest import make_workflow
-from support.runs.harness import make_driver
+from support.data.row_files import flip
+from support.runs.harness import THREE_TIERS, make_driver
 
 from pipeline.commits.manifest import Manifest
 from pipeline.storage.lock import RunLock
@@ -13,8 +15,6 @@ from pipeline.storage.log import rows_file
 from pipeline.storage.shards import Shards
 from pipeline.verify import main
 from pipeline.workflow import Commit
-
-SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def workflow(data_root):
 @pytest.fixture(scope="module")
 def made(workflow, tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("made")
-    return run_dir, make_driver(workflow, run_dir, **SIZES).run()
+    return run_dir, make_driver(workflow, run_dir, **THREE_TIERS).run()
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ SHARDS = Shards.all(4)
 @pytest.fixture(scope="module")
 def made_in_shards(workflow, tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("sharded")
-    return run_dir, make_driver(workflow, run_dir, shards=SHARDS, **SIZES).run()
+    return run_dir, make_driver(workflow, run_dir, shards=SHARDS, **THREE_TIERS).run()
 
 
 @pytest.fixture
@@ -58,12 +58,6 @@ def verify(capsys, run_dir, *flags):
 
 def manifests(run_dir):
     return [Manifest.of(path) for path in sorted((run_dir / "commits").glob("*.json"))]
-
-
-def flip(file, at, bit=1):
-    content = bytearray(file.read_bytes())
-    content[at] ^= bit
-    file.write_bytes(content)
 
 
 def only_in_newest(run_dir):
@@ -91,42 +85,27 @@ def test_a_damaged_row_is_named_with_its_file_and_commits(capsys, run_dir):
     assert f"{len(manifests(run_dir)) - 1} of {len(manifests(run_dir))} commits are intact: " in out
 
 
-def damage_rows(run_dir, newest, chunk):
-    flip(run_dir / "table.zarr" / "rows" / f"c.{chunk}.0", 7)
-
-
-def damage_keys(run_dir, newest, chunk):
-    flip(run_dir / "table.zarr" / "keys" / f"c.{chunk}", 7)
-
-
-def lose_rows(run_dir, newest, chunk):
-    (run_dir / "table.zarr" / "rows" / f"c.{chunk}.0").unlink()
-
-
-def cut_keys(run_dir, newest, chunk):
-    file = run_dir / "table.zarr" / "keys" / f"c.{chunk}"
+def cut(file):
     file.write_bytes(file.read_bytes()[:-3])
 
 
-def damage_dense(run_dir, newest, chunk):
-    flip(run_dir / "commits" / f"{newest.number:06}.safetensors", 100)
+DAMAGES = {
+    "rows": ("table.zarr/rows/c.{chunk}.0", lambda file: flip(file, 7)),
+    "keys": ("table.zarr/keys/c.{chunk}", lambda file: flip(file, 7)),
+    "lost rows": ("table.zarr/rows/c.{chunk}.0", Path.unlink),
+    "cut keys": ("table.zarr/keys/c.{chunk}", cut),
+    "dense part": ("commits/{commit:06}.safetensors", lambda file: flip(file, 100)),
+    "lost dense part": ("commits/{commit:06}.safetensors", Path.unlink),
+    "manifest": ("commits/{commit:06}.json", lambda file: flip(file, 200)),
+}
+"""A file of the newest commit alone, and what is done to it."""
 
 
-def lose_dense(run_dir, newest, chunk):
-    (run_dir / "commits" / f"{newest.number:06}.safetensors").unlink()
-
-
-def damage_manifest(run_dir, newest, chunk):
-    flip(run_dir / "commits" / f"{newest.number:06}.json", 200)
-
-
-DAMAGES = [damage_rows, damage_keys, lose_rows, cut_keys, damage_dense, lose_dense, damage_manifest]
-
-
-@pytest.mark.parametrize("damage", DAMAGES, ids=[damage.__name__ for damage in DAMAGES])
-def test_damage_is_found_and_a_repaired_run_goes_on(capsys, workflow, made, run_dir, damage):
+@pytest.mark.parametrize("what", DAMAGES)
+def test_damage_is_found_and_a_repaired_run_goes_on(capsys, workflow, made, run_dir, what):
     newest, chunks = only_in_newest(run_dir)
-    damage(run_dir, newest, chunks[-1])
+    name, damage = DAMAGES[what]
+    damage(run_dir / name.format(chunk=chunks[-1], commit=newest.number))
     before = {p.name for p in (run_dir / "commits").iterdir()}
     assert verify(capsys, run_dir)[0] == 1
     assert {p.name for p in (run_dir / "commits").iterdir()} == before, "looking changed something"
@@ -135,7 +114,7 @@ def test_damage_is_found_and_a_repaired_run_goes_on(capsys, workflow, made, run_
     assert "went back to commit " in out
     assert manifests(run_dir)[-1].number < newest.number
     assert verify(capsys, run_dir)[0] == 0
-    assert make_driver(workflow, run_dir, **SIZES).run()["fingerprint"] == made[1]["fingerprint"]
+    assert make_driver(workflow, run_dir, **THREE_TIERS).run()["fingerprint"] == made[1]["fingerprint"]
     assert verify(capsys, run_dir)[0] == 0
 
 
@@ -158,7 +137,7 @@ def test_a_file_that_no_commit_names_is_listed_and_is_no_damage(capsys, workflow
     code, out, _ = verify(capsys, run_dir)
     assert code == 0
     assert all(f"{file}: no commit names it" in out for file in strangers)
-    make_driver(workflow, run_dir, **SIZES).run()
+    make_driver(workflow, run_dir, **THREE_TIERS).run()
     assert [file.exists() for file in strangers] == [False, False, True]
 
 
@@ -211,7 +190,7 @@ def test_a_damaged_shard_is_found_and_a_repaired_run_goes_on(capsys, workflow, m
     assert verify(capsys, sharded_dir, "--repair")[0] == 0
     assert manifests(sharded_dir)[-1].number < newest.number
     assert not stranger.exists()
-    driver = make_driver(workflow, sharded_dir, shards=SHARDS, **SIZES)
+    driver = make_driver(workflow, sharded_dir, shards=SHARDS, **THREE_TIERS)
     assert driver.run()["fingerprint"] == made_in_shards[1]["fingerprint"]
 
 

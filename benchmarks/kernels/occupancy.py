@@ -35,8 +35,6 @@ def bytes_of(values: int, unique: int, long_keys: int, long_values: int) -> dict
     # Weights and state, which are updated in place.
     changed = {rule: 2 * 4 * (RowLayout(DIM, True, rule).last_step_at - WEIGHTS_AT) * unique for rule in RULE_NUMBERS}
     return {
-        "hashing.hash_integers_cuda": 2 * 8 * values,
-        "hashing.hash_strings_cuda": 8 * values + ints_V + 8 * values,
         "rows.gather_cuda": 2 * ROW_BYTES * unique + ints_U,
         "rows.scatter_cuda": 2 * ROW_BYTES * unique + ints_U,
         "pool.lookup_cuda": 2 * weights + ints_U,

@@ -40,8 +40,6 @@ CATCH_UP = (
 )  # fmt: skip
 
 SIGNATURES: dict[str, list[tuple[Any, ...]]] = {
-    "hashing.hash_integers_cuda": [(LONGS, uint64, KEYS), (INTS, uint64, KEYS)],
-    "hashing.hash_strings_cuda": [(BYTES, INTS, uint64, KEYS)],
     "rows.gather_cuda": [(ROWS, INTS, ROWS, int64), (PAIRS, INTS, PAIRS, int64)],
     "rows.scatter_cuda": [(ROWS, INTS, ROWS, int64), (PAIRS, INTS, PAIRS, int64)],
     "pool.lookup_cuda": [(FLOAT_ROWS, FLOAT_ROWS, INTS, int64, FLOAT_ROWS, int64)],

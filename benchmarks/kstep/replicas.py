@@ -18,6 +18,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 
 from benchmarks.accuracy.plain_torch import first_weights, read_split
 from benchmarks.kstep.in_process import in_process, together
+from pipeline.comm.collective import take_all_steps
 from pipeline.optim.kstep import KStepDense, dense_of
 from pipeline.training.build import build_model
 from pipeline.workflow import Workflow
@@ -91,7 +92,7 @@ class Replicas:
 
         def work(worker: int) -> None:
             dense = self._denses[worker]
-            dense.exchange()
+            take_all_steps(dense.exchanging())
             dense.regularize()
             dense.step(step, last_of_epoch)
 

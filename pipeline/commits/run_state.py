@@ -22,7 +22,7 @@ REPORTED = (("auc", "logloss"), ("mse", "rmse"))
 """Metrics that every evaluation must have: the first pair, or the second pair if its first label is numeric."""
 
 
-Figure = int | float | str | None
+Figure = bool | int | float | str | None
 EpochMetrics = dict[str, Figure | list[dict[str, Figure]]]
 """An entry of `History.epochs`, in JSON. Only settings in `settings.problems.REMOVED` made entries with lists."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -171,18 +172,22 @@ class SchemaCheck:
         self._empty: dict[str, str] = {}
         """Kind of each column of keys that has no values in some file."""
         self._absent: dict[str, list[tuple[DataFile | str, pa.Schema]]] = {}
-        self._num_files = 0
+        self._files: set[str] = set()
+        self.known: set[str] = set()
+        """Files that the run already has."""
 
     def check(self, path: DataFile | str, schema: pa.Schema, alone: bool = True) -> None:
         """Raises ValueError if a column does not fit; the message names the file, the column, the type found, the types
         expected, and what to change. `path`: the file, or the name of a table. `schema`: schema of the flattened
         columns. `alone`: False for a file of a split, where other files may have the columns of keys and numbers that
         this one lacks (see `end_split`)."""
-        self._num_files += 1
+        self._files.add(str(path))
         self.described.take(schema, path)
         for column in self.columns:
             if not alone and (column.has_keys or column.number or column.sequence) and column.name not in schema.names:
                 self._absent.setdefault(column.name, []).append((path, schema))
+                if self._is_renamed(path, schema, column):
+                    raise _is_not_there(path, schema, column, self.is_trained)
                 continue
             of_numbers = "lists of numbers" if column.sequence else "numbers"
             trained = self.kinds.get(column.name) if column.has_keys else of_numbers
@@ -199,19 +204,27 @@ class SchemaCheck:
                     f"{self.kinds[column.name]} as in {before}; {convert(path) if self.is_trained else way}"
                 )
 
+    def _is_renamed(self, path: DataFile | str, schema: pa.Schema, column: InputColumn) -> bool:
+        """True if a file lacks a column, or an input of it, and instead has one that no file before it had, whose name
+        differs in case and separators only."""
+        lacking = {*map(_letters, _lacking(path, schema, column))}
+        return any(_letters(name) in lacking and self.described.first(name) == str(path) for name in schema.names)
+
     def end_split(self, split: str) -> None:
-        """Note the columns that are null in some files of the split that ends here. Raises ValueError if all files lack
-        a column."""
+        """Note the columns that are null in some files of the split that ends here. Raises ValueError if all new files
+        lack a column, or, where none is new, if no file ever had it."""
+        new = self._files - self.known
         for column in self.columns:
-            lacking = list(dict(self._absent.pop(column.name, [])).items())
-            if lacking and len(lacking) == self._num_files:
-                raise _is_not_there(*lacking[0], column, self.is_trained)
+            lacking = dict(self._absent.pop(column.name, []))
+            is_lost = lacking and (new or self._files) <= {str(path) for path in lacking}
+            if is_lost and (new or column.name not in self.described.types):
+                raise _is_not_there(*next(iter(lacking.items())), column, self.is_trained)
             if lacking:
                 self.notes.append(
-                    f"{split}: column {column.name!r} is missing in {len(lacking):,} of {self._num_files:,} files, and "
-                    f"null there; the first is {lacking[0][0]}"
+                    f"{split}: column {column.name!r} is missing in {len(lacking):,} of {len(self._files):,} files, "
+                    f"and null there; the first is {next(iter(lacking))}"
                 )
-        self._num_files = 0
+        self._files = set()
 
     def end(self) -> None:
         """Choose the kinds of columns without values in any file. Raises ValueError if a column contains lists in some
@@ -227,16 +240,27 @@ class SchemaCheck:
                 )
 
 
+@cache
+def _letters(name: str) -> str:
+    """A name without case and separators: user_id, USER_ID and userId are alike."""
+    return "".join(filter(str.isalnum, name.casefold()))
+
+
+def _lacking(path: DataFile | str, schema: pa.Schema, column: InputColumn) -> list[str]:
+    """Names of the columns that a file or table lacks for a column: that column, or those it is made of."""
+    derived = path.derived if isinstance(path, DataFile) else None
+    return (derived.missing(column.name, schema.names) if derived else []) or [column.name]
+
+
 def _is_not_there(path: DataFile | str, schema: pa.Schema, column: InputColumn, is_trained: bool) -> ValueError:
     """Error for a column that is missing or occurs more than once."""
     what, times = "table" if isinstance(path, str) else "file", schema.names.count(column.name)
-    close, hint = did_you_mean(column.name, schema.names) if not times else (None, "")
+    lacking = _lacking(path, schema, column)[0]
+    close, hint = did_you_mean(lacking, schema.names) if not times else (None, "")
     way = f"correct the {what}" if is_trained else f"correct the name in {column.setting} or the {what}"
     problem = f"is there {times} times" if times else "is missing"
-    derived = path.derived if isinstance(path, DataFile) else None
-    if derived and (lacking := derived.missing(column.name, schema.names)):
-        way, problem, close = f"correct the name in data.features or the {what}", f"is made of {lacking[0]!r}", None
-        problem += ", which is missing"
+    if lacking != column.name:
+        way, problem = f"correct the name in data.features or the {what}", f"is made of {lacking!r}, which is missing"
     if inside := [name for name in schema.names if name.startswith(f"{column.name}.")]:
         problem, close = "is a struct", column.name
         hint = f"; name one of its fields, such as {inside[0]!r}"

@@ -23,7 +23,7 @@ from pipeline.messages.uris import cut, name_below, uri_of
 from pipeline.settings import Count, Digest, Strict, read_json
 from pipeline.spans.calendar import Calendar
 from pipeline.spans.rows import OutOfPlace
-from pipeline.spans.waiting import Held, Waiting
+from pipeline.spans.waiting import Held, Unread, Waiting
 from pipeline.storage.files import checksum
 from pipeline.storage.lists import read_list
 
@@ -97,6 +97,10 @@ class SplitIdentity(Strict):
     the identity."""
     held: dict[str, Held] | None = None
     """Spans that are set aside, by name. Not part of the identity."""
+    unread: dict[str, Unread] | None = None
+    """Files that came and are not taken, by name. Not part of the identity."""
+    num_closed: Count | None = None
+    """See `Calendar`. Not part of the identity."""
     final: Final | None = None
     """Files that are no longer in `files`; None if all are."""
 
@@ -125,7 +129,7 @@ class SplitIdentity(Strict):
                 if span is not None:
                     num_rows[span] += rows
                     num_scored[span] += 0 if index in (file.moved or ()) else rows
-        return Calendar(tuple(self.spans), tuple(num_rows), tuple(num_scored))
+        return Calendar(tuple(self.spans), tuple(num_rows), tuple(num_scored), self.num_closed)
 
     @property
     def digest(self) -> str:
@@ -144,7 +148,8 @@ class SplitIdentity(Strict):
 def digest_of(split: Mapping[str, Any]) -> str:
     """Checksum of a split's identity in the form that `as_json` returns."""
     files = [{name: value for name, value in file.items() if name != "version"} for file in split["files"]]
-    others = {name: value for name, value in split.items() if name not in ("columns", "canonical", "given", "held")}
+    without = ("columns", "canonical", "given", "held", "unread", "num_closed")
+    others = {name: value for name, value in split.items() if name not in without}
     return checksum(json.dumps({**others, "files": files}).encode())
 
 
@@ -165,8 +170,11 @@ class Begun:
     """Number of keys of each shard in the last commit."""
     sides: SideFiles = field(default_factory=SideFiles)
     """The files that features read."""
+    begun: int = 0
     done: int = 0
-    """Number of spans that the run is done with: their files are not opened."""
+    """Number of spans with which training has begun, and of those that it is done with: their files are not opened."""
+    close: bool = False
+    """True if this command trains on spans for which `data.close` still awaits rows."""
     waiting: Waiting | None = None
     """Spans that follow `splits` in the training data, if it has any."""
     run_dir: Path | None = None
@@ -186,6 +194,11 @@ class Begun:
         """Those of the names that are names of the run's training files."""
         known = {name for name, _ in self.files("train")}
         return (known & {*names}) | {file["path"] for file in self.final_files() if file["path"] in names}
+
+    @property
+    def trains_on(self) -> set[str]:
+        """Names of the files of the training data that are not in lists."""
+        return {name for name, _ in self.files("train")} | {*(self.waiting.files if self.waiting else ())}
 
     @property
     def canonical(self) -> bool:

@@ -23,7 +23,8 @@ from pipeline.machine.threads import Threads
 from pipeline.records import I64, Block, Examples, FieldLayout, Rank
 from pipeline.settings import SPLITS
 from pipeline.spans.calendar import Calendar
-from pipeline.spans.passes import Leg
+from pipeline.spans.changes import changes_of
+from pipeline.spans.passes import SPAN, Leg
 from pipeline.workflow import Data, Metrics
 
 FILE_ORDER_WINDOW = 1 << 16
@@ -90,11 +91,10 @@ class Source:
         self.set_aside: list[str] = []
         """A line for each span that this session is the first to set aside."""
         for split in SPLITS:
-            has_spans = split == "train" and data.spans_by and not scoring
-            was = begun.splits.get(split, NO_SPANS) if has_spans else None
-            listed = list_split(of_splits.get(split, ()), check, data, was, begun)
-            if found and has_spans:
-                listed, self.set_aside = chosen_files(listed, begun, found.known)
+            was = begun.splits.get(split, NO_SPANS) if found and split == "train" and data.spans_by else None
+            listed = list_split(of_splits.get(split, ()), check, data, was, begun, found.arrivals if found else None)
+            if found and was:
+                listed, self.set_aside = chosen_files(listed, begun, found)
                 listed = replace(listed, identity=listed.identity.model_copy(update={"given": found.given}))
             check.end_split("the files to score" if scoring else f"data.{split}")
             self._groups[split] = listed.groups
@@ -115,8 +115,10 @@ class Source:
             # Without the rows that are left out.
             self.num_examples["train"] = sum(self.calendar.num_rows)
         if self.num_examples["train"] == 0 and not scoring:
-            raise ValueError(f"data.train: no file of {', '.join(data.train)} has rows; name files that have")
+            why = "; ".join([f"no file of {', '.join(data.train)} has rows; name files that have", *self.set_aside])
+            raise ValueError(f"data.train: {why}")
         self._passes = PassOrder(self._groups, self.identity, seed, data.shuffle_window)
+        self._columns = columns
         self.layout = layout_of(data, check.kinds)
         self._widths = widths_of(columns, self.layout)
         self._window_examples = min(data.shuffle_window or FILE_ORDER_WINDOW, self._passes.most_rows)
@@ -247,6 +249,17 @@ class Source:
         for group, first, stop in self._passes.slices(leg, begin, end):
             self._window.append(str(group), self._reader.read(group), first, stop, self._outside)
         self._in_window = leg, number
+
+
+def changes_in(source: Source, span: int) -> str:
+    """Sentences on what changed in a span against the two before it (see `pipeline.spans.changes`)."""
+    passes, columns = source._passes, [column.name for column in source._columns]
+    rows = [
+        [(group.file, group.index, range(begin, end)) for group, begin, end in passes.slices(leg, 0, size)]
+        for leg in (Leg(SPAN, 0, n) for n in range(span, max(-1, span - 3), -1))
+        if (size := passes.num_rows(leg))
+    ]
+    return changes_of(columns[0], columns, rows)
 
 
 def layout_of(data: Data, kinds: Mapping[str, str]) -> FieldLayout:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from pipeline.data.arrivals import Arrivals
 from pipeline.data.files import InputColumn, SchemaCheck, listings_of, with_derived
 from pipeline.data.groups import RowGroup, list_groups
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, file_difference, name_of, split_identity
@@ -26,6 +27,7 @@ from pipeline.files.tables import table_files, table_of
 from pipeline.messages.uris import is_remote
 from pipeline.spans.calendar import CalendarMaker
 from pipeline.spans.times import RowTimes, Run
+from pipeline.spans.waiting import Waiting
 from pipeline.workflow import Data
 
 
@@ -37,6 +39,7 @@ class SplitFiles:
     """See `SplitIdentity.given`."""
     known: frozenset[str]
     """Names of the files that the run has, or that this command names."""
+    arrivals: Arrivals
 
 
 def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFiles:
@@ -52,7 +55,7 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
     places = {str(root / name): version for name, version in begun.places}
     found = {split: [*listing.files] for split, listing in listings_of(other, places).items()}
     given: list[tuple[str, ...]] = []
-    known = {name for name, _ in begun.files("train")} | (begun.waiting.files if begun.waiting else set())
+    known = begun.trains_on
     same = bool(begun.splits) and not (goes_on or begun.waiting)
     for split, files in found.items():
         here = {name_of(file, data.root): file for file in files}
@@ -62,6 +65,7 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
                 here.setdefault(name, named(path))
         same = same and here.keys() == {*was}
         found[split] = [here[name] for name in was] if here.keys() == {*was} else files
+    arrivals = Arrivals(data, begun)
     if data.spans_by:
         added, again = added_files(data, begun.extend), _listed_again(data, begun)
         listed = {file.place: name_of(file, data.root) for _, files in again for file in files}
@@ -71,7 +75,7 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
         for file in (*found["train"], *(file for _, files in again for file in files), *added):
             if listed[file.place] not in final:
                 of_train.setdefault(file.place, file)
-        found["train"] = [*of_train.values()]
+        found["train"] = arrivals.complete(of_train.values())
         given = [data.train]
         if begun.waiting:
             waits = bool(begun.waiting.rows or begun.waiting.held)
@@ -82,15 +86,17 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
                 if (any(listed[file.place] not in final for file in files) if files else waits)
             ]
         given = [*given, *filter(None, [begun.extend])]
-        known |= {name_of(file, data.root) for file in added}
+        known |= {name_of(file, data.root) for file in added} | arrivals.before.keys()
     if not same:
         check_once({f"data.{split}": files for split, files in found.items()})
     every = typed([file for files in found.values() for file in files], described.types)
     ready = iter(with_derived(every, data, described))
+    names = [tuple(name_of(DataFile(place_of(place, data.root)), data.root) for place in places) for places in given]
     return SplitFiles(
         {split: list(islice(ready, len(files))) for split, files in found.items()},
-        [[name_of(DataFile(place_of(place, data.root)), data.root) for place in places] for places in given],
+        [[*places] for places in dict.fromkeys(names)],
         frozenset(known),
+        arrivals,
     )
 
 
@@ -141,18 +147,21 @@ class Listed(NamedTuple):
 
 
 def list_split(
-    files: Iterable[DataFile], check: SchemaCheck, data: Data, was: SplitIdentity | None, begun: Begun
-) -> ListedSplit:
+    files: Iterable[DataFile], check: SchemaCheck, data: Data, was: SplitIdentity | None, begun: Begun,
+    arrivals: Arrivals | None = None,
+) -> ListedSplit:  # fmt: skip
     """Inspect all files of a split. `was`: the split so far, if it has spans, which are then continued by the other
     files, in the order of their times; otherwise None. A file in `was` may be gone, since data already trained on is
-    not read again; if the run is done with all its rows, it is not opened. A copy of another file is left out.
-    Raises ValueError if a file does not fit."""
+    not read again; if the run is done with all its rows, it is not opened. A copy of another file is left out, and,
+    with `arrivals`, a new file that cannot be read. Raises ValueError if a file does not fit."""
     known = {file.path: file for file in was.files} if was else {}
     times = RowTimes(data, check.described) if was else None
     listed: dict[DataFile, Listed] = {}
     added: dict[DataFile, list[Run]] = {}
+    of_run = begun.trains_on if was else set()
     for file in files:
         name = name_of(file, data.root)
+        check.known |= {str(file)} if name in of_run else set()
         before = known.get(name)
         gone = before and not is_remote(file.place) and not Path(file.place).exists()
         if was and before and (gone or (before.spans and all((span or 0) < begun.done for span, _ in before.spans))):
@@ -160,7 +169,16 @@ def list_split(
             groups = [RowGroup(file, number, rows, 0, 0) for number, rows in enumerate(sizes) if rows]
             listed[file] = Listed(before.model_copy(update={"types": was.types_of(before)}), groups, frozenset())
             continue
-        identity, groups, empty = list_groups(file, check, name)
+        try:
+            identity, groups, empty = list_groups(file, check, name)
+            if times and not before:
+                with open_file(file) as opened:
+                    added[file] = times.runs(file, name, opened)
+        except (ValueError, OSError, pa.ArrowException) as error:
+            if before or was is None or arrivals is None:
+                raise
+            arrivals.leave_damaged(file, name, error)
+            continue
         if before and before.row_groups != identity.row_groups:
             # The spans of the run do not divide other rows.
             said, way = file_difference(before, identity, {}, {}), "restore the file, or, once all its rows"
@@ -169,17 +187,16 @@ def list_split(
             kept = {name: getattr(before, name) for name in ("spans", "moved", "out_of_place")}
             identity = identity.model_copy(update=kept)
         listed[file] = Listed(identity, [group for group in groups if group.num_rows], empty)
-    new = [file for file, of in listed.items() if of.identity.path not in known] if times else []
-    copies = _copies(listed, {*new}, begun, data)
+    copies = _copies(listed, added, begun, data)
     notes = [f"{file} is a copy of {other}, so it is left out" for file, other in copies.items()]
     listed = {file: of for file, of in listed.items() if file not in copies}
-    for file in [file for file in new if file in listed]:
-        with open_file(file) as opened:
-            added[file] = times.runs(file, listed[file].identity.path, opened)  # type: ignore[union-attr]
     aside = begun.waiting.held if begun.waiting else ()
-    is_gone = partial(_is_gone, was, begun, data, {}) if was else None
-    maker = CalendarMaker(data, was.spans or (), aside, is_gone) if was and is_gone else None
-    for placed in maker.place([*added.items()]) if maker else ():
+    maker = None
+    if was:
+        is_gone = partial(_is_gone, was, begun, data, {})
+        maker = CalendarMaker(data, was.spans or (), aside, is_gone, begun.begun)
+    new = [(file, runs) for file, runs in added.items() if file in listed]
+    for placed in maker.place(new, times.latest) if maker and times else ():
         spans = {
             "spans": placed.cuts, "moved": placed.moved or None, "out_of_place": placed.out_of_place or None,
         }  # fmt: skip
@@ -196,16 +213,18 @@ def list_split(
 
 
 def _is_gone(was: SplitIdentity, begun: Begun, data: Data, tables: dict[str, Collection[str]], label: str) -> bool:
-    """True if a file of the span is gone, also from the newest version of its Delta table. Rows that come for the span
-    may be rewritten ones. `tables`: cache of the files of tables, by folder."""
+    """True if a file with rows of the span, also rows out of place, is gone, has another size, or is not in the newest
+    version of its Delta table. Rows that come for the span may be rewritten ones. `tables`: cache of the files of
+    tables, by folder."""
     number = (was.spans or []).index(label)
-    files = [(file.path, file.version, file.spans) for file in was.files]
-    files += [(file["path"], file.get("version"), file["spans"]) for file in begun.final_files()]
-    for name, version in [(n, v) for n, v, spans in files if number in {span for span, _ in spans or ()}]:
-        if is_remote(place := named(place_of(name, data.root), data.root).place):
+    for file in (*(of.model_dump() for of in was.files), *begun.final_files()):
+        has_rows = number in {span for span, _ in file["spans"] or ()}
+        if not has_rows and all(rows["span"] != label for rows in file.get("out_of_place") or ()):
             continue
-        there = Path(place).exists()
-        if there and version is not None and (table := table_of(place)):
+        if is_remote(place := named(place_of(file["path"], data.root), data.root).place):
+            continue
+        there = Path(place).exists() and Path(place).stat().st_size == file["size"]
+        if there and file.get("version") is not None and (table := table_of(place)):
             folder, _ = table
             if folder not in tables:
                 found = table_files(folder)
@@ -238,12 +257,22 @@ def _copies(
     return copies
 
 
-def chosen_files(listed: ListedSplit, begun: Begun, known: frozenset[str]) -> tuple[ListedSplit, list[str]]:
-    """The part of the training split that this command may train on, and a line for each span that is newly set aside
-    (see `chosen`)."""
-    if begun.waiting is None:
-        return listed, []
-    identity, lines = chosen(listed.identity, begun.waiting, known, len(begun.splits["train"].spans or ()))
+def chosen_files(listed: ListedSplit, begun: Begun, found: SplitFiles) -> tuple[ListedSplit, list[str]]:
+    """The part of the training split that this command may train on, and a line for each span or file that is newly set
+    aside (see `chosen`)."""
+    if begun.splits and begun.waiting is None:
+        closed = begun.splits["train"].num_closed
+        return replace(listed, identity=listed.identity.model_copy(update={"num_closed": closed})), []
+    arrivals, identity, lines = found.arrivals, listed.identity, list[str]()
+    num_final = len(begun.splits["train"].spans or ()) if begun.splits else 0
+    # A run has a span, even if it waits.
+    arrivals.holds_all |= not num_final and arrivals.held.issuperset(identity.spans or ())
+    lacking = () if arrivals.holds_all else arrivals.held
+    if begun.waiting or lacking:
+        known = found.known if begun.waiting else {file.path for file in identity.files}
+        identity, lines = chosen(identity, begun.waiting or Waiting(()), known, num_final, lacking)
+    closed = arrivals.num_closed(identity.spans or ())
+    identity = identity.model_copy(update={"unread": arrivals.unread or None, "num_closed": closed})
     kept = {file.path: file for file in identity.files}
     files = {
         file: kept[was.path].model_copy(update={"types": was.types})
@@ -255,7 +284,7 @@ def chosen_files(listed: ListedSplit, begun: Begun, known: frozenset[str]) -> tu
     groups = sorted(
         (group for group in listed.groups if group.file in files), key=lambda group: places[files[group.file].path]
     )
-    return replace(listed, identity=identity, groups=groups, files=files), lines
+    return replace(listed, identity=identity, groups=groups, files=files), [*arrivals.lines, *lines]
 
 
 def check_signs(columns: Iterable[InputColumn], data: Data, files: Mapping[DataFile, FileIdentity]) -> None:

@@ -18,6 +18,8 @@ from pipeline.storage.files import checksum
 
 MOST_FILES = 32
 """Maximum number of final files that a commit has outside of lists."""
+KEPT_SPANS = 2
+"""Number of the last final spans whose files stay outside of lists, since the guard reads them (see `changes_in`)."""
 MOST_LISTED = 2000
 """Maximum number of files in a list, which readers keep in memory one at a time."""
 
@@ -30,7 +32,7 @@ def waiting_in(split: SplitIdentity, final: SplitIdentity) -> Waiting:
     assert calendar, "the training data has spans"
     # Earlier versions kept no places, nor does a run over another one's list.
     given = split.given or [[path] for path in files]
-    rows = dict(zip(calendar.labels[first:], calendar.num_rows[first:], strict=True))
+    rows = dict(zip(calendar.labels[first:], calendar.num_own[first:], strict=True))
     return Waiting(tuple(map(tuple, given)), rows, frozenset(files), split.held or {})
 
 
@@ -47,9 +49,9 @@ def final_part(split: SplitIdentity, num_begun: int) -> SplitIdentity:
 
 
 def with_lists(train: Mapping[str, Any], done: int, write: Callable[[list[Any]], str]) -> Mapping[str, Any]:
-    """A commit's training split with the files of the first `done` spans in a list, if they are many. `write`: writes a
-    list, and returns its checksum."""
-    files = train["files"]
+    """A commit's training split with the files of the first `done` spans, except `KEPT_SPANS`, in a list, if they are
+    many. `write`: writes a list, and returns its checksum."""
+    files, done = train["files"], max(0, done - KEPT_SPANS)
     # The order of files is kept, so one that also has rows of a later span holds back those after it.
     lasts = (max((span for span, _ in file["spans"] if span is not None), default=-1) for file in files)
     end = next((n for n, last in enumerate(lasts) if last >= done), len(files))
@@ -79,7 +81,7 @@ def held_by_guard(split: SplitIdentity, number: int) -> Held | None:
     calendar = split.calendar
     assert calendar, "a span is set aside"
     content = content_of(split, calendar.labels[number])
-    return Held(why="guard", rows=calendar.num_rows[number], content=content)
+    return Held(why="guard", rows=calendar.num_own[number], content=content)
 
 
 def content_of(split: SplitIdentity, label: str) -> str:
@@ -115,26 +117,28 @@ def resumed_at(state: Mapping[str, Any], was: SplitIdentity, now: SplitIdentity)
 def is_recorded(was: SplitIdentity, now: SplitIdentity, at: Position) -> bool:
     """True if a commit at this position, with the training split `was`, knows what waits in the split `now`."""
     if at.span is None or (was.spans == now.spans and was.held == now.held and at.span == len(now.spans or ())):
-        return True
+        return at.span is None or was.unread == now.unread
     return was == now
 
 
 def chosen(
-    split: SplitIdentity, waiting: Waiting, known: Collection[str], num_final: int
+    split: SplitIdentity, waiting: Waiting, known: Collection[str], num_final: int, lacking: Collection[str] = ()
 ) -> tuple[SplitIdentity, list[str]]:
     """The part of a split that this command may train on, and a line for each span that is newly set aside.
 
     A span that was listed before and has fewer rows now is set aside, and so are the spans in the same files. Files in
     places that were given earlier may be new; they are left out if all their spans follow those that the run knows.
     A span that was set aside before comes first among those that wait. `known`: names of the files that the run has, or
-    that this command names. `num_final`: number of spans that are final.
+    that this command names. `num_final`: number of spans that are final. `lacking`: names of spans that wait for one of
+    their files.
     """
     calendar, labels = split.calendar, split.spans or []
     assert calendar, "the training data has spans"
     files = _up_to_known(split, waiting, known)
     there = {number for file in files for number in _numbers(file)}
     there |= {*range(len(split.final.num_rows) if split.final else 0)}
-    rows = {label: calendar.num_rows[number] for number, label in enumerate(labels) if number in there}
+    own = calendar.num_own
+    rows = {label: own[number] for number, label in enumerate(labels) if number in there}
     held: dict[str, Held] = {}
     for label, before in {**waiting.rows, **{label: one.rows for label, one in waiting.held.items()}}.items():
         if label in waiting.as_is:
@@ -143,8 +147,11 @@ def chosen(
             held[label] = Held(why="given up", rows=before)
         elif label in waiting.held and waiting.held[label].content == content_of(split, label):
             held[label] = waiting.held[label]
-        elif rows.get(label, 0) < before:
+        elif rows.get(label, 0) < before and label not in lacking:
             held[label] = Held(why="short", rows=before)
+    for label in {*lacking}.difference(held, waiting.as_is, labels[:num_final]):
+        had = waiting.held[label].rows if label in waiting.held else waiting.rows.get(label, 0)
+        held[label] = Held(why="file", rows=had)
     aside = {number for number, label in enumerate(labels) if label in held}
     while more := {n for file in files if aside & {*_numbers(file)} for n in _numbers(file)} - aside:
         aside |= more

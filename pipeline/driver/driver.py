@@ -14,7 +14,7 @@ from pipeline.cluster.crew import Crew, WorkerLost
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.agenda import START, Agenda, Position
 from pipeline.data.side_files import FOLDER, remove_copies
-from pipeline.data.source import Source
+from pipeline.data.source import Source, changes_in
 from pipeline.data.waiting import held_by_guard, with_lists
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.committer import Committer
@@ -282,10 +282,12 @@ def holds(driver: Driver, block: Block) -> bool:
     train, label = driver._source.identity["train"], history.spans.get(block.span)
     try:
         if label not in driver.accepted:
-            check_guard(block, history.spans, history.epochs, metrics.guard)
+            check_guard(block, history.spans, history.epochs, metrics.guard, partial(changes_in, driver._source))
         return False
     except GuardStopped as stopped:
         if metrics.guard_then == "stop" or not (held := held_by_guard(train, block.span or 0)):
+            if not records_all(driver.committer.newest, driver._description):
+                driver.commit(DueCommit(block))  # What this command says of other spans holds for later ones.
             raise
         described = driver._description["data"]["train"]
         described["held"] = {**described.get("held", {}), label: held.model_dump()}

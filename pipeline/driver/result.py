@@ -11,7 +11,7 @@ from pipeline.cluster.crew import Crew
 from pipeline.commits.manifest import Manifest
 from pipeline.commits.run_state import EpochMetrics
 from pipeline.data.identity import Identity, as_json, digest_of, files_in
-from pipeline.monitor.history import History, json_value, last_evaluation
+from pipeline.monitor.history import AGAIN, History, json_value, last_evaluation
 from pipeline.monitor.report import base_logloss, miscalibrated, of_labels
 from pipeline.records import Refusal
 from pipeline.settings import Amount, Count, Digest, Strict, read_json
@@ -229,9 +229,10 @@ def check_outputs(run_dir: Path, newest: Manifest) -> Iterator[tuple[str, str]]:
             yield MODEL, "is missing"
         elif checksum_of(run_dir / MODEL) != result["files"].get(MODEL):
             yield MODEL, f"its checksum is not that of {RESULT}"
-        # A run that continues appends lines.
-        path = run_dir / METRICS
-        if not path.is_file() or not path.read_bytes().startswith(lines_of(result["epochs"])):
+        # A run that continues appends lines, and marks scores of spans that it scores again.
+        path, mark = run_dir / METRICS, f', "{AGAIN}": true'.encode()
+        known = path.read_bytes().replace(mark, b"") if path.is_file() else b""
+        if not path.is_file() or not known.startswith(lines_of(result["epochs"]).replace(mark, b"")):
             yield METRICS, f"does not have the metrics of {RESULT}"
 
 

@@ -40,10 +40,10 @@ from pipeline.workflow import Data, Workflow, read_kept
 
 CHANGE_NO_BIT = (
     "name", "data.root", "data.train", "data.validation", "data.test", "data.synthetic",
-    "data.statistics", "data.late", "data.ahead", "data.gap", "storage.memory",
-    "storage.device", "storage.host", "storage.disk", "storage.read", "storage.map", "storage.device_policy",
-    "storage.host_policy", "storage.known_examples", "storage.known", "storage.log_multiple", "storage.log_growth",
-    "storage.direct", "storage.keep_spans",
+    "data.statistics", "data.late", "data.ahead", "data.gap", "data.close", "data.complete",
+    "storage.memory", "storage.device", "storage.host", "storage.disk", "storage.read", "storage.map",
+    "storage.device_policy", "storage.host_policy", "storage.known_examples", "storage.known", "storage.log_multiple",
+    "storage.log_growth", "storage.direct", "storage.keep_spans",
     "schedule.block_batches", "schedule.look_ahead", "schedule.epochs", "commit", "metrics", "workers", "device",
     "model.compile_cache",
 )  # fmt: skip
@@ -273,9 +273,9 @@ def begun_of(run_dir: Path) -> Begun:
         num_begun, num_done = begun_and_done(train.calendar.num_rows, epochs, trained)
         final = final_part(train, num_begun)
         return replace(
-            begun, splits={**begun.splits, "train": final}, at=resumed_at(state, train, train), done=num_done,
-            waiting=waiting_in(train, final), sides=sides_in(state, num_begun, num_done, run_dir / FOLDER),
-            run_dir=run_dir,
+            begun, splits={**begun.splits, "train": final}, at=resumed_at(state, train, train), begun=num_begun,
+            done=num_done, waiting=waiting_in(train, final),
+            sides=sides_in(state, num_begun, num_done, run_dir / FOLDER), run_dir=run_dir,
         )  # fmt: skip
     return Begun()
 
@@ -309,7 +309,7 @@ def begun_like(run_dir: Path, data: Data) -> Begun:
     for name, _ in begun.files("train"):
         if not is_remote(place := place_of(name, data.root)) and not Path(place).exists():
             raise ValueError(f"--like {run_dir}: {place}, which it was trained on, is gone; put it back")
-    return replace(begun, splits={**begun.splits, "train": train.model_copy(update={"held": None})})
+    return replace(begun, splits={**begun.splits, "train": train.model_copy(update={"held": None, "unread": None})})
 
 
 def check_alike(run_dir: Path, begun: Begun, now: Identity) -> None:

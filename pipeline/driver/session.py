@@ -35,11 +35,12 @@ MAX_NAMED = 5
 
 def extended(
     workflow: Workflow, begun: Begun, extend: Sequence[str], known_ok: bool, say: Callable[[str], None],
-    as_is: Sequence[str] = (), without: Sequence[str] = (),
+    as_is: Sequence[str] = (), without: Sequence[str] = (), close: bool = False,
 ) -> Begun:  # fmt: skip
     """Data of the run, extended. `extend`: files, folders or patterns to add, relative to the current folder.
     `known_ok`: skip files that the run already has; otherwise they are refused, unless the run still has spans to
-    train, as after an interruption. `as_is`, `without`: see `Waiting`.
+    train, as after an interruption. `as_is`, `without`: see `Waiting`. `close`: see
+    `Begun`.
 
     Raises ValueError if the workflow has no spans, if a file is known, or if nothing is found.
     """
@@ -63,7 +64,7 @@ def extended(
     waiting = (begun.waiting or Waiting(())).with_choices(as_is, without)
     if others := matched - known - waiting.files - {*given}:
         say(f"data.train matches {_some(sorted(others))}, which the run does not have; --extend trains on them")
-    return replace(begun, extend=places, waiting=waiting if begun.waiting else None)
+    return replace(begun, extend=places, close=close, waiting=waiting if begun.waiting else None)
 
 
 def _matched(data: Data) -> set[str]:
@@ -100,12 +101,12 @@ def plan_session(
     workflow: Workflow, run_dir: Path | None, serial: bool, workers: int | None, scheduler: str | None,
     say: Callable[[str], None], dashboard: str | None = None, fresh: bool = False, extend: Sequence[str] = (),
     known_ok: bool = False, as_is: Sequence[str] = (), without: Sequence[str] = (),
-    like: Path | None = None,
+    like: Path | None = None, close: bool = False,
 ) -> Session:  # fmt: skip
     """Check everything that requires no examples. `run_dir`: by default runs/NAME. `workers`, `scheduler`, `dashboard`:
     as in `pipeline run`. `say`: called with warnings. `fresh`: do not resume an earlier run in `run_dir`. `extend`,
-    `known_ok`, `as_is`, `without`: see `extended`. `like`: see `begun_like`. Raises ValueError if a setting conflicts
-    with the data, the machine or another setting."""
+    `known_ok`, `as_is`, `without`, `close`: see `extended`. `like`: see `begun_like`. Raises ValueError if a setting
+    conflicts with the data, the machine or another setting."""
     run_dir = folder_of_run(workflow, run_dir)
     world = 1 if workers is None else workers
     workflow = shared_by(workflow, world, scheduler)
@@ -130,7 +131,7 @@ def plan_session(
     begun = Begun() if fresh else begun_of(run_dir)
     is_new = not begun.splits
     alike = begun_like(like, workflow.data) if like and is_new else None
-    begun = extended(workflow, alike or begun, extend, known_ok, say, as_is, without)
+    begun = extended(workflow, alike or begun, extend, known_ok, say, as_is, without, close)
     checked = check(workflow, device, say, world, scheduler is None, run_dir, begun)
     for remark in check_changes(workflow.data, checked.source.sides, checked.source.side_files):
         say(remark)

@@ -7,16 +7,16 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from pipeline.errors import did_you_mean
-from pipeline.settings import OR_LIST, Strict, Tuple, tagged
+from pipeline.settings import OR_LIST, Omitting, Tuple, tagged
 from pipeline.settings.times import known_zone
 
 Name = Annotated[str, Field(min_length=1)]
 
 
-class Feature(Strict):
+class Feature(Omitting):
     """Columns computed from others. A subclass defines a literal `kind`, and the columns that it reads and makes.
 
     The module of that name in this folder has two functions. types(feature, found, side) returns the types of the
@@ -87,14 +87,11 @@ class SeveralColumns(Feature):
 class WithFile(Feature):
     """A feature that reads a side file, which may change between two spans of a run."""
 
+    later = ("changes",)
+
     changes: Literal["take", "refuse"] = "take"
     """Whether a new file may have other values for known keys: "take" uses them from the next span on. New keys are
     always taken."""
-
-    @model_serializer(mode="wrap")
-    def _without_default(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        dumped: dict[str, Any] = dump(self)
-        return {name: value for name, value in dumped.items() if (name, value) != ("changes", "take")}
 
 
 class Bucket(OneColumn):

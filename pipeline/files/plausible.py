@@ -94,9 +94,8 @@ def _unit_of(times: Any) -> str:
     if not (pa.types.is_integer(times.type) or pa.types.is_floating(times.type)):
         return ""
     known_M = _numbers(times.drop_null())
-    return (
-        next(iter(_units_of(np.partition(known_M, len(known_M) // 2)[len(known_M) // 2])), "") if len(known_M) else ""
-    )
+    middle = len(known_M) // 2
+    return unit_for(np.partition(known_M, middle)[middle]) if len(known_M) else ""
 
 
 def _units_of(value: float) -> list[str]:

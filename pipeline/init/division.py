@@ -19,7 +19,7 @@ from pipeline.files.plausible import MAX_OUTSIDE, UNITS, are_outside
 from pipeline.files.types import concatenated, kind_of, value_of
 from pipeline.init.choice import Choice, label_of_rows, of_role
 from pipeline.init.columns import Column, Look
-from pipeline.init.values import EPOCH, F8, clock_of, counted, floats_of
+from pipeline.init.values import EPOCH, F8, clock_in
 from pipeline.prepare.main import aligned
 from pipeline.prepare.times import DAY, DAYS, forms_of, micros_of
 from pipeline.records import I64
@@ -188,7 +188,7 @@ def _by_column(look: Look, column: Column, share: float) -> tuple[Divided | None
     shown = [_shown_begin(begin) for begin in cut.begins] if cut.unit else [*map(shown_time, firsts)]
     if cut.unit and is_text:
         # The sample may lack the first times of a unit.
-        scale = UNITS.get(_clock_of(times), 0)
+        scale = UNITS.get(clock_in(times), 0)
         ends = shown if form == "iso" else [str(begin * scale // 10**6) for begin in cut.begins] if scale else ends
     files = None if is_text else _whole_files(look, np.split(moments_N, np.cumsum(look.rows)[:-1]), cut)
     if not files and not is_text and kind_of(times.type) == "text" and micros_of(times[:1], "iso").null_count:
@@ -256,7 +256,7 @@ def moments_of(times: pa.ChunkedArray, form: str) -> tuple[I64, NDArray[np.bool_
     """[N] integers in the order of the times: microseconds since 1970; other integers as they are; and [N] True for
     those outside 1990 to 2100, which get the least of the others, since they are for training. `form`: form of texts;
     any that is unknown is detected. None if a time is missing, or the form is unknown."""
-    is_raw = not (clock := _clock_of(times)) and pa.types.is_integer(times.type)
+    is_raw = not (clock := clock_in(times)) and pa.types.is_integer(times.type)
     if pa.types.is_string(times.type) or pa.types.is_large_string(times.type):
         form = form if form in DAYS else next(iter(forms_of(times)), "")
         times = pa.chunked_array([micros_of(times, form)]) if form else times
@@ -272,12 +272,6 @@ def moments_of(times: pa.ChunkedArray, form: str) -> tuple[I64, NDArray[np.bool_
     moments_N = np.asarray(times.cast(pa.int64()))
     outside_N = are_outside(pa.array(moments_N, None if is_raw else pa.timestamp("us")))
     return np.where(outside_N, moments_N.min(initial=moments_N.max(initial=0), where=~outside_N), moments_N), outside_N
-
-
-def _clock_of(values: pa.ChunkedArray) -> str:
-    """See `clock_of`; "" for values that are no numbers."""
-    is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
-    return clock_of(*counted(floats_of(values))) if is_number else ""
 
 
 def split_table(division: Division, choices: Sequence[Choice]) -> str:

@@ -20,7 +20,8 @@ from pipeline.errors import refuse_remote, system_text
 from pipeline.files.find import DataFile, find, named, partitions_of
 from pipeline.init.choice import Choice, as_option, given_to, is_binary, label_options, labelled_rows, of_role
 from pipeline.init.columns import Column, Look
-from pipeline.init.division import Division, divide, rate_of, shown_time, split_table
+from pipeline.init.daily import daily_time, with_days
+from pipeline.init.division import Divided, Division, divide, rate_of, shown_time, split_table
 from pipeline.init.look import look_at_labelled
 from pipeline.init.roles import categories_of, choose_roles, fit_to_splits, note_of, sequences_of
 from pipeline.init.values import drafted_time
@@ -99,13 +100,16 @@ def init_command(args: argparse.Namespace) -> int:
     for sequence in sequences:
         print(f"note: {note_of(sequence, choices)}")
     folder, schema, numbers = (out.with_name(f"{out.stem}_{end}") for end in ("data", "schema.json", "numbers.json"))
+    as_they_are = look.delimiter is None and args.skip_bad is None and not any(choice.values for choice in choices)
+    # A workflow cannot name parts of a table.
+    as_they_are &= not any(path.version is not None for path in look.paths)
+    if args.daily:
+        days = daily_time(look, choices, as_they_are)
+        divided = Divided(f"none; each day of {', '.join(days.names)} is trained on once", {"train": look.paths})
     if args.fresh:
         # A folder of that name may contain the user's data.
         for path in filter(Path.exists, (out, schema, numbers, *([folder] if (folder / KEPT).is_dir() else []))):
             print(move_aside(path))
-    as_they_are = look.delimiter is None and args.skip_bad is None and not any(choice.values for choice in choices)
-    # A workflow cannot name parts of a table.
-    as_they_are &= not any(path.version is not None for path in look.paths)
     print(f"splits: {divided.why}")
     if divided.files and as_they_are:
         print(split_table(divided.files, choices))
@@ -129,7 +133,7 @@ def init_command(args: argparse.Namespace) -> int:
         draft = draft_of(summary, workflow_name(out.stem), f"Path(__file__).parent / {quoted(folder.name)}")
         if look.delimiter is None:
             draft = replace(draft, categories=categories_of(choices, look))
-    draft = with_sequences(draft, sequences)
+    draft = with_sequences(with_days(draft, days) if args.daily else draft, sequences)
     times, files = [choice.column.name for choice in of_role(choices, "time")], [p for of in parts.values() for p in of]
     draft = replace(draft, time=drafted_time(look, times, draft.columns, files))
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +141,7 @@ def init_command(args: argparse.Namespace) -> int:
     for name in (name for name in draft.numbers if name not in known):
         print(f"{name} is left out: it has one value in the training rows")
     draft = replace(draft, weight=weight, group=group, numbers=known, statistics=numbers.name)
-    if args.tries:
+    if args.tries and not args.daily:
         # Its imports take seconds.
         from pipeline.init.trial import try_candidates
 
@@ -151,6 +155,8 @@ def init_command(args: argparse.Namespace) -> int:
     with replacing(out) as file:
         file.write(workflow_text(draft).encode())
     print(f"{args.out} is written; train it: pipeline run {shlex.quote(str(args.out))}")
+    if args.daily:
+        print(f"then each day: pipeline run {shlex.quote(str(args.out))} --extend DATA")
     if to_score:
         places, kind = shlex.join(map(shown, to_score)), {None: "", "": "json"}.get(look.delimiter, "csv")
         if kind:
@@ -245,7 +251,8 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
 def _patterns(paths: Sequence[DataFile], look: Look, root: Path, parent: Path) -> list[str]:
     """Patterns below the root, whose path is `parent`, that match these files and no others: of folders, else files."""
     others = [Path(cut(path.place)[0]) for path in {*look.paths} - {*paths}]
-    mixed, places = {folder for path in others for folder in path.parents}, {path.place for path in look.paths}
+    mixed = {folder for path in others for folder in path.parents} | {parent, *parent.parents}
+    places = {path.place for path in look.paths}
 
     @functools.cache
     def is_whole(pattern: str) -> bool:

@@ -221,7 +221,7 @@ def drafted_time(
         if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
             clock = next((form for form in TEXTS if _are_in(form, values[:100]) and _are_in(form, values)), "")
         elif pa.types.is_integer(values.type):
-            clock = clock_of(*counted(floats_of(values)))
+            clock = clock_in(values)
         elif pa.types.is_timestamp(values.type):
             # The zone of a place has local hours; a fixed offset is no name that `Calendar` takes.
             zone = values.type.tz if "/" in (values.type.tz or "") else ""
@@ -245,6 +245,12 @@ def drafted_time(
 def _are_in(form: str, values: pa.ChunkedArray | pa.Array) -> bool:
     """True if all texts, or digits of integers, are times in this format."""
     return pc.strptime(values.cast(pa.string()), form, "s", error_is_null=True).null_count == 0
+
+
+def clock_in(values: pa.ChunkedArray) -> str:
+    """See `clock_of`; "" for values that are no numbers."""
+    is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+    return clock_of(*counted(floats_of(values))) if is_number else ""
 
 
 def clock_of(values_M: F8, counts_M: I8) -> str:

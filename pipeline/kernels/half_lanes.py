@@ -77,38 +77,27 @@ def _store(builder: Any, values: Any, address: Any, align: int) -> None:
     builder.store(values, builder.inttoptr(address, values.type.as_pointer())).align = align
 
 
-@intrinsic
-def widen_bfloat16s(typingctx: Any, source: Any, target: Any) -> Any:
-    """Widen eight bfloat16 values at one address to eight float32 values at another."""
+def _converting(kind: Any, align: int, formula: Callable[[Any, Any], Any]) -> Any:
+    @intrinsic
+    def convert(typingctx: Any, source: Any, target: Any) -> Any:
+        """Convert the value of this kind at one address to 32-bit values at another."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        words = Lanes(builder, builder.zext(_load(builder, args[0], HALVES, 2), WORDS))
-        _store(builder, (words << 16).values, args[1], 4)
-        return context.get_dummy_value()
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            _store(builder, formula(builder, _load(builder, args[0], kind, align)), args[1], 4)
+            return context.get_dummy_value()
 
-    return types.void(types.intp, types.intp), codegen
+        return types.void(types.intp, types.intp), codegen
 
-
-@intrinsic
-def widen_float16s(typingctx: Any, source: Any, target: Any) -> Any:
-    """Widen eight float16 values at one address to eight float32 values at another."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _store(builder, builder.fpext(_load(builder, args[0], FLOAT16S, 2), FLOATS), args[1], 4)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp), codegen
+    return convert
 
 
-@intrinsic
-def copy_word(typingctx: Any, source: Any, target: Any) -> Any:
-    """Copy 32 bits from one address to another."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _store(builder, _load(builder, args[0], WORD, 4), args[1], 4)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp), codegen
+widen_bfloat16s = _converting(
+    HALVES, 2, lambda builder, halves: (Lanes(builder, builder.zext(halves, WORDS)) << 16).values
+)
+widen_float16s = _converting(FLOAT16S, 2, lambda builder, halves: builder.fpext(halves, FLOATS))
+"""Functions that widen eight values at one address to eight float32 values at another."""
+copy_word = _converting(WORD, 4, lambda builder, word: word)
+"""Function that copies 32 bits from one address to another."""
 
 
 def _noise(builder: Any, of_row: Any, place: Any) -> Lanes:

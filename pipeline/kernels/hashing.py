@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import cuda, types
+from numba import types
 from numba.extending import intrinsic
 
-from pipeline.kernels import cpu, gpu
-from pipeline.kernels.launch import launch, on_host
+from pipeline.kernels import cpu
 from pipeline.kernels.mix import mix, mix_reference
-from pipeline.kernels.room import need, need_cpu
+from pipeline.kernels.room import need_cpu
 from pipeline.records import I32, I64, RESERVED, U64, Array
 
 WORD_BYTES = 8
@@ -85,70 +84,22 @@ def shared_key(table: str) -> np.uint64:
     return np.uint64(hash_bytes_reference(table.encode(), SHARED_NAMESPACE))
 
 
-def hash_integers(values: Array, salt: np.uint64, out: U64) -> None:
-    """Hash integers of any width to keys. The key of a value does not depend on the width."""
-    need(len(out), len(values))
-    if on_host(values):
-        hash_integers_cpu(values, salt, out)
-    else:
-        launch(hash_integers_cuda, len(values), values, salt, out)
-
-
-def hash_strings(data: Array, offsets: I32 | I64, salt: np.uint64, out: U64) -> None:
-    """Hash texts to keys: text i is data[offsets[i] : offsets[i + 1]] (uint8)."""
-    need(max(1, len(offsets)), len(out) + 1)
-    if on_host(offsets):
-        hash_strings_cpu(data, offsets, salt, out)
-    else:
-        launch(hash_strings_cuda, len(out), data, offsets, salt, out)
-
-
 @cpu
 def _key(h: np.uint64) -> np.uint64:
     return INSTEAD_OF_RESERVED if h == RESERVED else h
 
 
 @cpu
-def hash_integers_cpu(values: Array, salt: np.uint64, out: U64) -> None:
+def hash_integers(values: Array, salt: np.uint64, out: U64) -> None:
+    """Hash integers of any width to keys. The key of a value does not depend on the width."""
+    need_cpu(len(out), len(values))
     for i in range(len(values)):
         out[i] = _key(mix(np.uint64(values[i]) ^ salt))
 
 
-@gpu
-def hash_integers_cuda(values: Array, salt: np.uint64, out: U64) -> None:
-    for i in range(cuda.grid(1), values.size, cuda.gridsize(1)):
-        out[i] = _key(mix(np.uint64(values[i]) ^ salt))
-
-
-@cpu
-def _eight_bytes(data: Array, at: int) -> np.uint64:
-    """Read the eight bytes at `at`, little-endian; LLVM turns this into one load."""
-    word = np.uint64(0)
-    for i in range(8):
-        word |= np.uint64(data[at + i]) << np.uint64(8 * i)
-    return word
-
-
-@cpu
-def _hash_bytes(data: Array, begin: int, end: int, salt: np.uint64) -> np.uint64:
-    h = salt ^ (np.uint64(end - begin) * MURMUR)
-    whole = begin + (end - begin) // 8 * 8
-    for at in range(begin, whole, 8):
-        k = _eight_bytes(data, at) * MURMUR
-        h = (h ^ ((k ^ (k >> S47)) * MURMUR)) * MURMUR
-    if whole < end:
-        tail = np.uint64(0)
-        for i in range(end - whole):
-            tail |= np.uint64(data[whole + i]) << np.uint64(8 * i)
-        h = (h ^ tail) * MURMUR
-    h = (h ^ (h >> S47)) * MURMUR
-    return h ^ (h >> S47)
-
-
 @cpu
 def _hash_words(begin: int, end: int, past: int, salt: np.uint64) -> np.uint64:
-    """`_hash_bytes` for a range of addresses, using loads that are not available in CUDA kernels. `past`: address just
-    after the array's last byte."""
+    """Hash of a range of addresses. `past`: address just after the array's last byte."""
     h = salt ^ (np.uint64(end - begin) * MURMUR)
     while end - begin >= WORD_BYTES:
         k = load_word(begin) * MURMUR
@@ -161,19 +112,15 @@ def _hash_words(begin: int, end: int, past: int, salt: np.uint64) -> np.uint64:
 
 
 @cpu
-def hash_strings_cpu(data: Array, offsets: I32 | I64, salt: np.uint64, out: U64) -> None:
+def hash_strings(data: Array, offsets: I32 | I64, salt: np.uint64, out: U64) -> None:
+    """Hash texts to keys: text i is data[offsets[i] : offsets[i + 1]] (uint8)."""
+    need_cpu(max(1, len(offsets)), len(out) + 1)
     if out.size:
         need_cpu(data.size, offsets[out.size])
     address = data.ctypes.data
     past = address + data.size
     for i in range(len(out)):
         out[i] = _key(_hash_words(address + np.int64(offsets[i]), address + np.int64(offsets[i + 1]), past, salt))
-
-
-@gpu
-def hash_strings_cuda(data: Array, offsets: I32 | I64, salt: np.uint64, out: U64) -> None:
-    for i in range(cuda.grid(1), out.size, cuda.gridsize(1)):
-        out[i] = _key(_hash_bytes(data, offsets[i], offsets[i + 1], salt))
 
 
 def hash_integer_reference(value: int, salt: int) -> int:

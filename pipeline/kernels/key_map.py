@@ -220,14 +220,9 @@ def move_keys(tables_P2: I64, keys_U: U64, places_U: I64) -> None:
 
 @cpu
 def _add(
-    words_L8: U64,
-    halves_L32: U64,
-    mixed: np.uint64,
-    word: np.uint64,
-    high: np.uint64,
-    lines: np.uint64,
+    words_L8: U64, halves_L32: U64, mixed: np.uint64, word: np.uint64, high: np.uint64, lines: np.uint64,
     slots: np.uint64,
-) -> bool:
+) -> bool:  # fmt: skip
     """Add an entry. Returns False, without a change, if no line before the last has room."""
     one, first, count = np.uint64(1), np.uint64(30), np.uint64(31)
     home = _home(mixed, lines)

@@ -73,16 +73,9 @@ def _collect_bits(major_S: I32, minor_S: I32, evictable_S: np.ndarray, begin: in
 
 @cpu
 def _count_digits(
-    major_S: I32,
-    minor_S: I32,
-    evictable_S: np.ndarray,
-    begin: int,
-    end: int,
-    known: np.uint64,
-    prefix: np.uint64,
-    shift: int,
-    counts_PD: I32,
-) -> None:
+    major_S: I32, minor_S: I32, evictable_S: np.ndarray, begin: int, end: int, known: np.uint64, prefix: np.uint64,
+    shift: int, counts_PD: I32,
+) -> None:  # fmt: skip
     """Count the slots of each part by the digit of the score at `shift`, for scores whose bits `known` equal `prefix`.
     All other slots count under one extra digit."""
     mask, other = np.uint64((1 << DIGIT) - 1), np.int64(1 << DIGIT)
@@ -118,17 +111,9 @@ def _pick_digit(counts_PD: I32, num: int, lower_P: I64, equal_P: I64) -> tuple[i
 
 @cpu
 def _take_lowest(
-    major_S: I32,
-    minor_S: I32,
-    evictable_S: np.ndarray,
-    begin: int,
-    end: int,
-    known: np.uint64,
-    prefix: np.uint64,
-    ties_P: I64,
-    ends_P: I64,
-    victims_E: I32,
-) -> None:
+    major_S: I32, minor_S: I32, evictable_S: np.ndarray, begin: int, end: int, known: np.uint64, prefix: np.uint64,
+    ties_P: I64, ends_P: I64, victims_E: I32,
+) -> None:  # fmt: skip
     """Write the victims of each part: the slots whose scores, in the bits `known`, are below `prefix`, and the first
     `ties_P` of those equal to it. `ends_P`: where the victims of each part end in `victims_E`."""
     taken_V = np.empty(PART + 1, np.int32)

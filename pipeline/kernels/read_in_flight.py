@@ -30,16 +30,9 @@ more than the read."""
 
 @cpu
 def read_in_flight(
-    context: int,
-    files_N: I32,
-    offsets_N: I64,
-    to_N: I64,
-    out_UW: U32,
-    buffers_RB: U8,
-    max_gap: int,
-    work: I64,
+    context: int, files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32, buffers_RB: U8, max_gap: int, work: I64,
     state: I64,
-) -> tuple[int, int]:
+) -> tuple[int, int]:  # fmt: skip
     """`read_rows`, with the same arguments and results, for alignment PAGE_BYTES and up to R reads in flight.
 
     `context` is from `open_context` for at least R reads. `buffers_RB` begins at a multiple of PAGE_BYTES, B is a

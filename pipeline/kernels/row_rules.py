@@ -72,22 +72,15 @@ def ftrl_weight(z: Any, n: Any, beta: Any, l1: Any, l2: Any, size: Any) -> Any:
 
 
 def step_reference(
-    rule: int,
-    weights: Any,
-    state: Any,
-    grads: Any,
-    rates: Any,
-    settings: Any,
-    dim: int,
-    clip: Any = None,
+    rule: int, weights: Any, state: Any, grads: Any, rates: Any, settings: Any, dim: int, clip: Any = None,
     count: int = 1,
-) -> None:
+) -> None:  # fmt: skip
     """Update one row by one step in place, with NumPy. `state` is [G, C] (row-wise Adagrad: [2, 1]); `clip` is (r,
     floor)."""
     size, eps, l2, factor = rates
     grads = factor * grads + l2 * weights
     if clip is not None:
-        norm, own = (root_of_squares(values[:dim]) for values in (grads, weights))
+        norm, own = (np.sqrt(sum_of_squares(values[:dim])) for values in (grads, weights))
         bound = grads.dtype.type(count) * max(clip[0] * own, clip[1])
         if norm > bound:
             grads[:dim] *= bound / norm
@@ -99,7 +92,7 @@ def step_reference(
     elif rule == ROWWISE_ADAGRAD:
         for part, of in enumerate((slice(0, dim), slice(dim, None))):
             if len(grads[of]):
-                state[part] += mean_of_squares(grads[of])
+                state[part] += sum_of_squares(grads[of]) / grads.dtype.type(len(grads[of]))
                 weights[of] -= size * (grads[of] / (np.sqrt(state[part]) + eps))
     elif rule == ADAM:
         state[0] += (grads - state[0]) * settings[0]
@@ -111,16 +104,9 @@ def step_reference(
             weights[c] = ftrl_weight.py_func(state[0, c], state[1, c], *settings[:3], size)
 
 
-def mean_of_squares(values: Any) -> Any:
-    """Mean of the squares, summed one by one as in the kernels."""
+def sum_of_squares(values: Any) -> Any:
+    """Squares, summed one by one as in the kernels."""
     total = values.dtype.type(0)
     for value in values:
         total += value * value
-    return total / values.dtype.type(len(values))
-
-
-def root_of_squares(values: Any) -> Any:
-    total = values.dtype.type(0)
-    for value in values:
-        total += value * value
-    return np.sqrt(total)
+    return total

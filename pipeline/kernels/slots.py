@@ -89,18 +89,9 @@ def read_uses(slots_U: I32, last_S: I32, count_S: I32, next_S: I32, last_U: I32,
 
 @cpu
 def fill_slots(
-    slots_U: I32,
-    keys_U: U64,
-    copies_U: I64,
-    last_U: I32,
-    count_U: I32,
-    next_U: I32,
-    keys_S: U64,
-    copies_S: I64,
-    last_S: I32,
-    count_S: I32,
-    next_S: I32,
-) -> None:
+    slots_U: I32, keys_U: U64, copies_U: I64, last_U: I32, count_U: I32, next_U: I32, keys_S: U64, copies_S: I64,
+    last_S: I32, count_S: I32, next_S: I32,
+) -> None:  # fmt: skip
     """Write keys, copies and uses of rows into their slots. If `copies_U` is empty, the rows have no copies."""
     need_cpu(min(keys_U.size, last_U.size, count_U.size, next_U.size), slots_U.size)
     room = min(keys_S.size, copies_S.size, last_S.size, count_S.size, next_S.size)

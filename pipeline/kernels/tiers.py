@@ -53,17 +53,9 @@ def count_tiers(
 
 @cpu
 def list_arrivals(
-    places_U: I64,
-    keys_U: U64,
-    begin: int,
-    end: int,
-    begins_P4: I64,
-    device_copies_S: I64,
-    host_copies_S: I64,
-    arrivals_A: I64,
-    keys_A: U64,
-    copies_C: I64,
-) -> None:
+    places_U: I64, keys_U: U64, begin: int, end: int, begins_P4: I64, device_copies_S: I64, host_copies_S: I64,
+    arrivals_A: I64, keys_A: U64, copies_C: I64,
+) -> None:  # fmt: skip
     """Write the positions and keys of the places that are not on the device: unknown keys, then host, then disk, each
     in ascending order. Also writes the copies of rows. `begins_P4`: where the output of each part begins, by column of
     the counts; counting has already checked the places."""

@@ -18,6 +18,8 @@ from pipeline.spans.passes import SPAN
 F64 = NDArray[np.float64]
 Interval = tuple[str, float, float]
 """Stage, start and stop of one call."""
+AGAIN = "scored_again"
+"""Key of an entry of `History.epochs` if the same span was scored again later."""
 CALLS_KEPT = 2048
 """Number of recent calls that are kept: more than the blocks in flight can have."""
 
@@ -76,6 +78,9 @@ class History:
         if trained.metrics:
             data = {"data": self._data[block.split]} if block.split in self._data else {}
             span = {"span": self.spans[block.span], "trained": self.trained} if block.split == SPAN else {}
+            for entry in self.epochs if span else ():
+                # Its files have changed, or it was scored at its arrival, by an earlier version.
+                entry |= {AGAIN: True} if entry.get("span") == span["span"] else {}
             rest = {"from_example": self._counted_from + 1} if block.trains and self._counted_from else {}
             self.epochs.append({"epoch": block.round, "split": block.split, **trained.metrics, **rest, **data, **span})
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.settings.optimizer import OF_NUMBERS
+from pipeline.spans.guard import span_scores
 
 WORST_NE = 2.0
 """Normalized entropy above which a warning is printed. Always predicting the mean label gives 1; a model may start
@@ -16,6 +17,9 @@ slightly higher."""
 OFF_BY, STANDARD_ERRORS = 0.1, 5
 """A calibration differs from 1 by chance unless it does so by more than both."""
 NOT_EVALUATED = "no metrics: there is no validation or test split, and no span was scored"
+LAST = 31
+"""Maximum number of spans in the table: the last ones."""
+OF_SPANS = ("auc", "ne", "calibration", "mse", "mae")
 OF_LABEL = ("auc", "auc_bound", "logloss", "ne", "calibration", "gauc", "gauc_share", "recall", "ndcg", *OF_NUMBERS)
 """Possible metrics of a label."""
 
@@ -95,6 +99,36 @@ def evaluated(metrics: Mapping[str, Any]) -> str:
                 "the mean label; lower optimizer.dense.lr or optimizer.rows.lr, or check the labels"
             )
     return "\n".join([*lines, *(miscalibrated(metrics) if metrics["split"] == "scored" else ())])
+
+
+def span_table(epochs: Sequence[Mapping[str, Any]], out_of_place: Sequence[Mapping[str, Any]] = ()) -> list[str]:
+    """Lines of the table of span scores, a row for each span and label, and a line for each number of rows out of
+    place; empty if no span was scored. `epochs`: entries of a history, or of `result.json`. `out_of_place`: see
+    `pipeline.spans.rows.counted`."""
+    scores = span_scores(epochs)
+    if not scores:
+        return []
+    rows = []
+    for entry in scores[-LAST:]:
+        common, by_label = of_labels({name: math.nan if of is None else of for name, of in entry.items()})
+        rows += [(entry, label, of) for label, of in (by_label or {"": common}).items()]
+    metrics = [name for name in OF_SPANS if any(name in of for *_, of in rows)]
+    cells = [("span", "label", "examples", "trained before", *metrics)]
+    for entry, label, of in rows:
+        examples = entry.get(f"examples_{label}", entry["examples"])
+        shown = (metric_text(name, of.get(name)) for name in metrics)
+        cells.append((str(entry["span"]), label, f"{examples:,}", f"{entry['trained']:,}", *shown))
+    columns = [column for column in zip(*cells, strict=True) if any(column[1:])]
+    wide = [max(map(len, column)) for column in columns]
+    more = f", the last {LAST} of {len(scores):,}" if len(scores) > LAST else ""
+    lines = [f"spans, each scored before it was trained on{more}:"]
+    for first, *others in zip(*columns, strict=True):
+        right = "  ".join(map(str.rjust, others, wide[1:]))
+        lines.append(f"  {first:<{wide[0]}}  {right}")
+    for moved in out_of_place[-LAST:]:
+        said = f"trained on with {moved['trained_with']}" if moved["trained_with"] else "left out"
+        lines.append(f"  {moved['span']}: {moved['rows']:,} rows {moved['kind']}, {said}")
+    return lines
 
 
 def of_labels(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
-from pipeline.comm.collective import SINGLE_WORKER, Collective, Flat, take_all_steps
+from pipeline.comm.collective import SINGLE_WORKER, Collective, Flat
 from pipeline.models.dice import Dice
 from pipeline.optim.average import Average
 from pipeline.settings.optimizer import DenseAdam
@@ -91,12 +91,9 @@ class Dense:
         else:
             self.optimizer.zero_grad()
 
-    def exchange(self) -> None:
-        """Replace the gradients by their sum over all workers, and the model's float buffers by their mean."""
-        take_all_steps(self.exchanging())
-
     def exchanging(self) -> Iterator[None]:
-        """Do `exchange` in steps, like `Collective.summing`."""
+        """Replace the gradients by their sum over all workers, and the model's float buffers by their mean, in steps,
+        like `Collective.summing`."""
         if self._flat and self._flat.numbers.numel():
             yield from self._collective.summing(self._flat.numbers, "dense", self._flat.num_buffers)
             self._flat.buffers.div_(self._collective.world)

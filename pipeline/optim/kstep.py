@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from pipeline.comm.collective import SINGLE_WORKER, Collective, Flat, TwoLevels, take_all_steps
+from pipeline.comm.collective import SINGLE_WORKER, Collective, Flat, TwoLevels
 from pipeline.optim.average import Average
 from pipeline.optim.dense import Dense, warm_up_steps, warmed_up
 from pipeline.settings.optimizer import KStep, Optimizer
@@ -72,13 +72,10 @@ class KStepDense:
         """Clear the gradients: before the backward pass, or instead of it if a worker has no examples."""
         self._gradient_Q.zero_()
 
-    def exchange(self) -> None:
-        """Scale the gradient, which is that of a share of the whole batch's loss, to the mean over this worker's
-        examples. If `inner` is 1, first sum it over the machine, to get the mean over the machine's examples."""
-        take_all_steps(self.exchanging())
-
     def exchanging(self) -> Iterator[None]:
-        """Do `exchange` in steps, like `Collective.summing`."""
+        """Scale the gradient, which is that of a share of the whole batch's loss, to the mean over this worker's
+        examples, in steps, like `Collective.summing`. If `inner` is 1, first sum it over the machine, to get the mean
+        over the machine's examples."""
         num_shares = self._collective.world
         if self._merge.inner == 1:
             if self._flat.size:

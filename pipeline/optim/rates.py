@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.device.device import Device
 from pipeline.kernels.row_rules import FACTOR, L2, adam_size
 from pipeline.records import F32, I32, Array
 from pipeline.settings.optimizer import Adam, RowOptimizerConfig
-
-F64 = NDArray[np.float64]
 
 FIRST_STEP, RUNS, ROWS_BEFORE = "rates/first_step", "rates/runs", "rates/rows_before"
 BYTES_PER_STEP = 20

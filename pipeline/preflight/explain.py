@@ -7,11 +7,8 @@ from typing import Any
 from pipeline.messages.sizes import MemoryShare, format_size_up
 from pipeline.preflight.setup import Setup
 from pipeline.preflight.sizes import Line, guessed_keys, other_buffers, printed, table
-from pipeline.settings.optimizer import Adam
 from pipeline.storage.key_map import most_bytes_for
 
-STEEP = 38
-"""Value of lr * l2 / eps above which Adam's steps exceed the weight, so that the weight does not converge to zero."""
 STALE = 2.5
 """Bytes of the log per byte of live rows, including stale rows that commits keep and the reserve for another commit."""
 
@@ -72,16 +69,12 @@ def in_short(setup: Setup) -> list[str]:
         f"memory:   {format_size_up(ram)} without the model: device {device}, host {format_size_up(storage.host)}, map "
         f"{format_size_up(storage.map)}, read {format_size_up(storage.read)}"
         + (f"; of all {setup.world} workers" if setup.world > 1 else ""),
-        f"          device and host hold {held:.0%} of the table; the others are read from disk when they are needed",
+        f"          device and host hold {held:.0%} of the table"
+        + ("; the others are read from disk when they are needed" if held < 1 else ""),
         f"disk:     {format_size_up(storage.disk)} at most; such a table takes about "
         f"{format_size_up(int(STALE * table_bytes))} with the commits that are kept",
     ]
-    rows, advice = workflow.optimizer.rows, []
-    if isinstance(rows, Adam) and rows.semantics == "dense" and (steep := rows.lr * rows.l2 / rows.eps) > STEEP:
-        lines.append(
-            f"lr * l2 / eps of optimizer.rows is {steep:,.0f}, above {STEEP}: rows that are absent for long are "
-            "unstable in any float32 implementation; lower lr or l2, or raise eps"
-        )
+    advice = []
     for name, cap, needed in (
         ("map", storage.map, most_bytes_for(keys)), ("disk", storage.disk, int(STALE * table_bytes))
     ):  # fmt: skip

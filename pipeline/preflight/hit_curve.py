@@ -72,7 +72,9 @@ class HitCurve:
             "hits:     a use is a key in a training block, a hit if its row is in device or host before the block",
             f"          (with policy lru); the first uses of keys, {1 - self.hit_rate(math.inf):.1%}, are never hits",
         ]
-        for name, rows in ({name: both * factor for name, factor in SIZES.items()} | {"all rows": self.keys}).items():
+        sizes = {name: both * of for name, of in SIZES.items() if name == "chosen" or both * of < self.keys}
+        # Larger sizes than that of all rows have its rate.
+        for name, rows in (sizes | ({"all rows": self.keys} if both < self.keys else {})).items():
             size = format_size_up(int(rows) * setup.row.num_bytes)
             alone = f", {self.hit_rate(device):.1%} in device alone" if name == "chosen" else ""
             lines.append(f"          {name:8} {size:>10} {self.hit_rate(rows):7.1%}{alone}")

@@ -35,6 +35,7 @@ from pipeline.preflight.chosen_caps import choose_caps
 from pipeline.preflight.first_window import rehearse
 from pipeline.preflight.sizes import Fit, most_evaluated, with_device_in_bytes
 from pipeline.settings.caps import CapSizes, caps_of
+from pipeline.settings.optimizer import Adam
 from pipeline.spans.calendar import Calendar
 from pipeline.spans.passes import span_passes
 from pipeline.storage.key_map import bytes_for
@@ -46,9 +47,18 @@ from pipeline.workflow import Data, Workflow
 Say = Callable[[str], None]
 
 
+STEEP = 38
+"""Value of lr * l2 / eps above which Adam's steps exceed the weight, so that the weight does not converge to zero."""
+
+
 def model(c: Checked) -> Checked:
     """Build the model and try it on two made-up examples."""
-    row = row_layout(c.workflow)
+    row, rows = row_layout(c.workflow), c.workflow.optimizer.rows
+    if isinstance(rows, Adam) and rows.semantics == "dense" and (steep := rows.lr * rows.l2 / rows.eps) > STEEP:
+        c.say(
+            f"warning: optimizer.rows: lr * l2 / eps is {steep:,.0f}; above {STEEP}, rows that are absent for long are "
+            "unstable in float32 with dense semantics; lower lr or l2, or raise eps"
+        )
     return replace(c, row=row, dense=check_model(c.workflow, row, c.say))
 
 
@@ -84,8 +94,8 @@ def data(c: Checked) -> Checked:
     ensure(workflow.data)
     threads, metrics = share_of(workflow.schedule.threads), workflow.metrics
     source = Source(workflow.data, workflow.seed, threads, metrics, begun=c.begun)
-    # The files of earlier spans may be gone.
-    goes_on = c.begun is not None and bool(c.begun.splits) and source.calendar is not None
+    # The files of earlier spans may be gone, and those of spans that wait have other names.
+    goes_on = c.begun is not None and "train" in c.begun.splits and source.calendar is not None
     looked_at = workflow.data.model_copy(update={"train": ()}) if goes_on else workflow.data
     for remark in (*source.notes, *remarks(looked_at, source.num_examples)):
         c.say(f"warning: {remark}")
@@ -93,6 +103,8 @@ def data(c: Checked) -> Checked:
         c.say(f"warning: {line}")
     if (held := source.identity["train"].held) and not source.set_aside:
         c.say(f"set aside: {', '.join(f'span {label} ({one.why})' for label, one in held.items())}")
+    if (unread := source.identity["train"].unread) and not source.set_aside:
+        c.say(f"files that are incomplete, or left out since they cannot be read: {len(unread):,}")
     return replace(c, source=source)
 
 

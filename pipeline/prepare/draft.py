@@ -45,6 +45,7 @@ OF_NUMBERS = """\
 OF_SEQUENCES = """\
         # Lists that the model reads value by value, oldest first. They share the rows of the categories named here.
         sequences=("""
+GUARD = 'guard=0.1, guard_then="hold"'
 REGULARIZATION = """\
         # L2 on every row at every step, {:g} / training rows: what one click says of a rare key is forgotten until
         # more follow. Of all settings it decides most."""
@@ -142,6 +143,8 @@ class Draft:
     """Number of epochs of a workflow without a validation split; None: the rule of thumb."""
     notes: Sequence[str] = ()
     """Lines of a comment in the file."""
+    days: str = ""
+    """Python expression for `data.time`, if each day is trained on once."""
 
     @property
     def kind(self) -> str:
@@ -163,7 +166,7 @@ class Draft:
     @property
     def again(self) -> bool:
         """True for a log small enough to train on for several epochs."""
-        return self.num_rows < LARGE_ROWS
+        return not self.days and self.num_rows < LARGE_ROWS
 
     @property
     def stops(self) -> bool:
@@ -193,7 +196,8 @@ def workflow_text(draft: Draft) -> str:
 def _head(draft: Draft) -> Iterator[str]:
     used = ["Category", "Data", "DenseAdam", "Model", "Optimizer", "Schedule", "Workflow", draft.kind, draft.rule]
     used += [*(["Bucket", "Number", "Standardize"] * bool(draft.numbers)), *(["Plateau"] * draft.stops)]
-    used += ["Metrics"] * bool(draft.group) + ["Sequence"] * bool(draft.read) + ["Calendar"] * bool(draft.time)
+    used += ["Metrics"] * bool(draft.group or draft.days) + ["Storage", "Time"] * bool(draft.days)
+    used += ["Sequence"] * bool(draft.read) + ["Calendar"] * bool(draft.time)
     yield f'"""{draft.kind} on {draft.what}.\n\n{BEGINNING}\n"""\n\nfrom pathlib import Path\n'
     yield "from pipeline.api import ("
     yield from (f"    {name}," for name in sorted(used))
@@ -212,6 +216,8 @@ def _data(draft: Draft) -> Iterator[str]:
         if patterns := draft.splits.get(split):
             yield f"        {split}=({', '.join(map(quoted, patterns))},),"
     yield f"        labels=({', '.join(map(quoted, draft.labels))}{',' if len(draft.labels) == 1 else ''}),"
+    if draft.days:
+        yield f'        time={draft.days}, late="take",'
     if draft.weight:
         yield f"        weight={quoted(draft.weight)},"
     scaled, bucket = suffixes(draft.columns)
@@ -281,8 +287,11 @@ def _training(draft: Draft) -> Iterator[str]:
     else:
         epochs = draft.epochs or (3 if draft.again else 1)
         yield f"    schedule=Schedule(batch_size={batch_size_of(draft.num_rows)}, epochs={epochs}),"
-    if draft.group:
-        yield f"    metrics=Metrics(group={quoted(draft.group)}),"
+    if draft.days:
+        yield "    storage=Storage(keep_spans=7),"
+    metrics = [f"group={quoted(draft.group)}"] * bool(draft.group) + [GUARD] * bool(draft.days)
+    if metrics:
+        yield f"    metrics=Metrics({', '.join(metrics)}),"
     yield ")"
 
 

@@ -18,12 +18,6 @@ from pipeline.prepare.text import NAMELESS, with_doubled_quotes
 
 PACKED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2", b"\xfd7zXZ": ".xz", b"PK\x03\x04": ".zip"}
 """First bytes of compressed files -> suffix of their names."""
-FOREIGN = {
-    "csv": "Else name the columns that are there in --schema (NAME:skip leaves one out; skip_others = true in a schema "
-    "file leaves out all that it does not name)"
-}
-"""Remedy for a format if the header names other columns."""
-
 OTHERS = {
     b"ORC": "an ORC file", b"ARROW1": "an Arrow file (Feather)", b"Obj\x01": "an Avro file", b"SQLite": "a database",
     b"\x89HDF": "an HDF5 file", b"\x93NUMPY": "a NumPy file", b"\x80\x04\x95": "a pickle", b"\x80\x05\x95": "a pickle",
@@ -153,7 +147,11 @@ def names_in(path: DataFile, format: Format) -> list[str]:
             "--no-label"
         )
     said = ", and ".join(f"{verb} {', '.join(map(repr, names[:8]))}" for verb, names in problems.items() if names)
+    way = (
+        "Else name the columns that are there in --schema (NAME:skip leaves one out; skip_others = true in a schema "
+        "file leaves out all that it does not name)"
+    )
     raise ValueError(
         f"{path}: line 1 should name the columns of {format.name}, but {said}; is the header missing? "
-        f"{FOREIGN.get(format.name, 'Else use csv, with --schema')}"
+        f"{way if format.name == 'csv' else 'Else use csv, with --schema'}"
     )

@@ -11,7 +11,6 @@ import pyarrow as pa
 from pipeline.records import I64
 
 NEWLINE, QUOTE = ord("\n"), ord('"')
-COUNTED_BYTES = 1 << 18
 Text = bytes | bytearray
 
 
@@ -35,11 +34,7 @@ def count_lines(text: Text, newlines_in_quotes: bool) -> int:
     """Number of lines, including a last line without a newline."""
     if newlines_in_quotes:
         return len(line_starts(text, True)) - 1
-    # NumPy takes half the time of `text.count`. Temporary arrays of one block fit in the cache.
-    values = np.frombuffer(text, np.uint8)
-    blocks = (values[at : at + COUNTED_BYTES] for at in range(0, len(values), COUNTED_BYTES))
-    ends = sum(int(np.count_nonzero(block == NEWLINE)) for block in blocks)
-    return ends + (len(text) > 0 and not text.endswith(b"\n"))
+    return text.count(b"\n") + (len(text) > 0 and not text.endswith(b"\n"))
 
 
 def line_starts(text: Text, newlines_in_quotes: bool) -> I64:

@@ -29,7 +29,7 @@ from pipeline.files.flat import open_file
 from pipeline.files.stores import is_remote
 from pipeline.files.types import has_no_values, type_of_all
 from pipeline.prepare.arguments import statistics_arguments
-from pipeline.prepare.counts import Counts, counted, summed
+from pipeline.prepare.counts import by_key, counted, summed
 from pipeline.prepare.draft import WIDEST, Draft, suffixes
 from pipeline.settings import SPLITS
 from pipeline.storage.durable import replacing
@@ -203,26 +203,26 @@ def _counts(data: Data, known: Sequence[AnyFeature]) -> Iterator[str]:
     rules, in_all = [feature for feature in data.features if isinstance(feature, Rare)], 0
     for name in dict.fromkeys(rule.counts for rule in rules):
         of_file = [rule for rule in rules if rule.counts == name]
-        columns, total = [rule.column for rule in of_file], list[Counts]()
+        columns, total = [rule.column for rule in of_file], list[pa.Table]()
         for path, table in _batches(data, known, columns):
             for column in columns:
                 spec = InputColumn(column, "data.categories", table=name)
                 if not has_no_values(table.column(column).type):
-                    total.append(counted(plain(table.column(column), spec, None, str(path)), name))
-            into = type_of_all([part.values_U for part in total])
+                    total.append(counted(plain(table.column(column), spec, None, str(path))))
+            into = type_of_all([part.column(VALUE) for part in total])
             if into is None:
                 raise ValueError(f"{path}: {', '.join(columns)}: integers and text; name a file of counts for each")
-            total = [summed([part._replace(values_U=part.values_U.cast(into)) for part in total])] if total else []
+            same = pa.schema([(VALUE, into), (COUNT, pa.int64())])
+            total = [summed(pa.concat_tables([part.cast(same) for part in total]))] if total else []
         if not total:
             raise ValueError(f"{', '.join(columns)}: the training files have no values to count")
-        counts, place = total[0], Path(place_of(name, data.root))
-        made = pa.table({VALUE: counts.values_U, COUNT: counts.counts_U})
+        made, place = by_key(total[0], name), Path(place_of(name, data.root))
         Files().make_folder(place.parent)
         with replacing(place) as out:
             pq.write_table(made.replace_schema_metadata({COLUMNS: json.dumps(columns)}), out)
         for rule in of_file:
-            often = int((counts.counts_U >= rule.at_least).sum())
+            often = int((made.column(COUNT).to_numpy() >= rule.at_least).sum())
             in_all += often
-            yield f"{rule.column}: {counts.size:,} values, {often:,} of them {rule.at_least:,} times or more: {place}"
+            yield f"{rule.column}: {made.num_rows:,} values, {often:,} of them {rule.at_least:,} times or more: {place}"
     if rules:
         yield f"{in_all:,} values of {len(rules):,} categories have keys of their own"

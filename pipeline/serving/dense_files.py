@@ -31,8 +31,8 @@ from pipeline.serving.torch_model import TorchDense, model_of
 from pipeline.storage.files import Files, tensors
 from pipeline.storage.layout import RowLayout
 from pipeline.training.dense_state import model_state
-from pipeline.training.items import Lists
 from pipeline.training.ragged import MADE_UP_LENGTH
+from pipeline.training.spread import Lists
 from pipeline.training.widths import own_model
 from pipeline.workflow import Data
 

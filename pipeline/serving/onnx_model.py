@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.records import F32, I64
-from pipeline.training.items import Lists
+from pipeline.training.spread import Lists
 from pipeline.workflow import Sequence as ListsOfExamples
 
 INPUTS = ("numbers", "embeddings", "first_order")

@@ -24,8 +24,7 @@ from pipeline.serving.features import Features
 from pipeline.serving.scored_files import score_columns, score_fields
 from pipeline.stages.dedup import Workspace, dedup
 from pipeline.storage.layout import RowLayout
-from pipeline.training.items import Items, Lists
-from pipeline.training.spread import Spread
+from pipeline.training.spread import Items, Lists, Spread
 from pipeline.workflow import Data, Workflow
 
 DensePart = Callable[[F32, F32, F32, Lists | None], F32]

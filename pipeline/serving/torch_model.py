@@ -12,8 +12,8 @@ from pipeline.records import F32, Array
 from pipeline.training.build import build_model
 from pipeline.training.dense_state import MODEL, check_values, load_values
 from pipeline.training.forward import Forward
-from pipeline.training.items import Lists
 from pipeline.training.ragged import Ragged
+from pipeline.training.spread import Lists
 from pipeline.workflow import Workflow
 
 

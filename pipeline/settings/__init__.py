@@ -6,13 +6,13 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from inspect import Parameter
 from types import FunctionType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_serializer
 
 SPLITS = ("train", "validation", "test")
 """Names of the splits of the data, in the order in which they are shown."""
@@ -91,6 +91,18 @@ class Strict(BaseModel, metaclass=Described):
         if unknown := ", ".join(sorted({*(update or ())} - {*type(self).model_fields})):
             raise ValueError(f"{type(self).__name__} has no {unknown}; it has {', '.join(type(self).model_fields)}")
         return super().model_copy(update=update, deep=deep)
+
+
+class Omitting(Strict):
+    """Settings with later fields, which JSON omits if they have their defaults: the bytes of commits and servables
+    without them do not change."""
+
+    later: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, fields_of: Callable[[Self], dict[str, Any]]) -> dict[str, Any]:
+        unset = {name for name in self.later if getattr(self, name) == type(self).model_fields[name].default}
+        return {name: value for name, value in fields_of(self).items() if name not in unset}
 
 
 T = TypeVar("T")

@@ -9,14 +9,12 @@ from pydantic import (
     Field,
     InstanceOf,
     PlainSerializer,
-    SerializerFunctionWrapHandler,
     WithJsonSchema,
-    model_serializer,
     model_validator,
 )  # fmt: skip
 
 from pipeline.messages.sizes import MemoryShare, format_size, format_size_or_share, parse_size, parse_size_or_share
-from pipeline.settings import Strict
+from pipeline.settings import Omitting
 from pipeline.settings.run import MAX_KEPT
 
 Size = Annotated[
@@ -38,9 +36,11 @@ CAP_NAMES = ("device", "host", "disk", "read", "map")
 PolicyName = Literal["clock", "lru", "lfu", "lfu_aged", "foresight"]
 
 
-class Storage(Strict):
+class Storage(Omitting):
     """Hard caps on memory and disk. `device` and `host` each cover the tier's slab and its ring of buffers. Caps that
     are omitted are chosen when a run starts, within `memory`."""
+
+    later = ("keep_spans",)
 
     memory: Size | None = None
     """RAM that a worker's process may use, from which omitted caps are chosen; by default 70 % of free memory."""
@@ -79,11 +79,6 @@ class Storage(Strict):
     keep_spans: Annotated[int, Field(ge=0, le=MAX_KEPT)] = 0
     """Number of commits before spans to keep for `pipeline run --rewind`: the newest two, older ones in distances that
     double. The oldest is deleted first if `disk` becomes too small."""
-
-    @model_serializer(mode="wrap")
-    def _without_kept_spans(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit `keep_spans` if it is 0, so that the bytes of commits do not change."""
-        return {name: value for name, value in fields_of(self).items() if name != "keep_spans" or value}
 
     @property
     def foresees(self) -> bool:

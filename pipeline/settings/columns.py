@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import abc
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.errors import did_you_mean
-from pipeline.settings import OR_LIST, Strict, Tuple
+from pipeline.settings import OR_LIST, Omitting, Strict, Tuple
 from pipeline.settings.times import known_zone
 
 
-class Column(Strict):
+class Column(Omitting):
     """A column. A name alone means the column with default settings."""
 
     name: str
@@ -38,6 +38,8 @@ class Category(Column):
     """A categorical column of integers, strings or dictionary values, with one value or a list of values per
     example."""
 
+    later = ("width",)
+
     table: str | None = None
     """Name of the table to which its keys belong; by default the column's name."""
     pooling: Literal["sum", "mean"] = "sum"
@@ -47,11 +49,6 @@ class Category(Column):
     """Number of a row's weights (the first ones) that the field uses. A learned projection maps them to
     `model.embedding_dim` values. All fields of a table must have the same width. By default all weights, without a
     projection."""
-
-    @model_serializer(mode="wrap")
-    def _without_default_width(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit a width that is not set, so that the bytes of commits and servables without widths do not change."""
-        return {name: value for name, value in fields_of(self).items() if name != "width" or value is not None}
 
     @property
     def table_name(self) -> str:
@@ -83,6 +80,8 @@ class Time(Column):
     a column given by folder names, such as day=2026-11-24; or several of these: ("year", "month", "day") or ("day",
     "hour")."""
 
+    later = ("parts",)
+
     parts: Tuple[str] = ()
     """Columns given by folder names that follow `name` in a time of several columns."""
     unit: Literal["s", "ms", "us", "ns"] | None = None
@@ -95,11 +94,6 @@ class Time(Column):
     @classmethod
     def _of_names(cls, given: object) -> object:
         return {"name": given[0], "parts": given[1:]} if isinstance(given, tuple | list) and given else given
-
-    @model_serializer(mode="wrap")
-    def _without_parts(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit `parts` that are not set, so that the bytes of commits without them do not change."""
-        return {name: value for name, value in fields_of(self).items() if name != "parts" or value}
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
-from pipeline.settings import Strict
+from pipeline.settings import Omitting, Strict
 
 MAX_KEPT = 16
 
@@ -48,10 +48,12 @@ class Workers(Strict):
         return self.shards or (SHARDS if world > 1 else 1)
 
 
-class Metrics(Strict):
+class Metrics(Omitting):
     """Additional metrics. AUC, logloss, normalized entropy and calibration of the evaluated splits are always reported
     (for a label that is any number, MSE, RMSE, MAE and R2 instead). With CowClip, so is the share of an epoch's row
     gradients that were clipped."""
+
+    later = ("score_spans", "guard", "guard_then")
 
     group: str | None = None
     """A column of integers or strings, such as a user ID. Reports the AUC within each of its values, averaged."""
@@ -68,9 +70,3 @@ class Metrics(Strict):
     run does not train on a worse span."""
     guard_then: Literal["stop", "hold"] = "stop"
     """What happens then: the run stops (exit code 3), or the span is set aside and later ones go on (exit code 4)."""
-
-    @model_serializer(mode="wrap")
-    def _without_default_spans(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit settings of spans that have their defaults, so that the bytes of commits without spans do not change."""
-        defaults = {"score_spans": True, "guard": None, "guard_then": "stop"}
-        return {n: value for n, value in fields_of(self).items() if n not in defaults or value != defaults[n]}

@@ -1,1 +1,1 @@
-"""Time spans of training data: the calendar, the list of passes over it, the guard, and the table of scores."""
+"""Time spans of training data: the calendar, the list of passes over it, and the guard."""

@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from pipeline.files.find import DataFile
 from pipeline.settings.times import seconds_of
-from pipeline.spans.rows import Kind, OutOfPlace, body_of, gaps_between, refusal, remarks_on
+from pipeline.spans.rows import Kind, OutOfPlace, body_of, gaps_between, part_of, refusal, remarks_on
 from pipeline.spans.times import LENGTHS, NO_SPAN, Clock, Run
 from pipeline.workflow import Data
 
@@ -31,12 +31,20 @@ class Calendar:
     num_rows: tuple[int, ...]
     num_scored: tuple[int, ...]
     """Number of rows of each span, and of those that are scored with it: not those of other spans (`data.late`)."""
+    num_closed: int | None = None
+    """Number of spans for which no more rows are awaited, so that they may be trained on; None: all."""
+
+    @property
+    def num_own(self) -> list[int]:
+        """Number of rows of each span by which a loss is noticed: those of its own time, or all if it has none."""
+        return [own or rows for own, rows in zip(self.num_scored, self.num_rows, strict=True)]
 
     def arrivals(self, data: Data) -> list[list[int]]:
         """For each span, in order of arrival, the spans to train on when it has arrived: itself or, with
         `data.label_delay`, those whose end lies at least that long before its own."""
+        num_closed = len(self.labels) if self.num_closed is None else self.num_closed
         if data.label_delay is None:
-            return [[span] for span in range(len(self.labels))]
+            return [[span] * (span < num_closed) for span in range(len(self.labels))]
         clock = Clock(str(data.spans_by))
         # A late day, which follows later ones, is due when those are.
         ends = [*accumulate(map(clock.end_of, self.labels), max)]
@@ -44,7 +52,7 @@ class Calendar:
         due: list[list[int]] = [[] for _ in ends]
         for span, end in enumerate(ends):
             arrival = next((n for n in range(span, len(ends)) if ends[n] >= end + delay), None)
-            if arrival is not None:
+            if arrival is not None and span < num_closed:
                 due[arrival].append(span)
         return due
 
@@ -65,26 +73,31 @@ class CalendarMaker:
 
     def __init__(
         self, data: Data, labels: Iterable[str], aside: Collection[str] = (),
-        gone: Callable[[str], bool] = lambda label: False,
+        gone: Callable[[str], bool] = lambda label: False, num_begun: int = 0,
     ) -> None:  # fmt: skip
-        """`labels`: names of the run's existing spans, which are final. `aside`: names of spans that were set aside,
-        which may follow later ones. `gone`: True for a final span of which a file is no longer there."""
+        """`labels`: names of the run's existing spans, which are final; of those of a run with `data.close` "next", the
+        first `num_begun` are. `aside`: names of spans that were set aside, which may follow later ones. `gone`: True
+        for a final span of which a file is no longer there."""
         self._aside = aside
         self._late, self._ahead, self._gone = data.late, data.ahead, cache(gone)
+        self._waits = data.close == "next" or data.label_delay is not None
         self.labels = [*labels]
-        self._num_known, self._known = len(self.labels), frozenset(self.labels)
-        self._new: dict[str, int] = {}
-        """Number of each span that the files add."""
+        self._num_known = num_begun if data.close == "next" else len(self.labels)
+        final = self.labels[: self._num_known]
+        self._known = frozenset(final)
+        self._new = {label: number for number, label in enumerate(self.labels) if label not in self._known}
+        """Number of each span to which the files may add rows."""
         zone = data.time.zone if data.time else None
         self._clock = Clock(data.spans_by, zone or "UTC") if data.spans_by in LENGTHS else None
-        self._last = max(self.labels, default="") if self._clock else ""
+        self._last = max(final, default="") if self._clock else ""
         self._gap = int(seconds_of(data.gap, "data.gap") // self._clock.length) if data.gap and self._clock else 1
         self.notes: list[str] = []
         """Remarks for the user."""
 
-    def place(self, files: Sequence[tuple[DataFile, list[Run]]]) -> list[Placed]:
+    def place(self, files: Sequence[tuple[DataFile, list[Run]]], latest: int = 0) -> list[Placed]:
         """Files, with the spans of their rows, in the order in which they are read: by the first span of their body,
-        then as given. Raises ValueError, with file and row, if rows are out of place and a setting refuses them."""
+        then as given. `latest`: see `part_of`. Raises ValueError, with file and row, if rows are out of place and a
+        setting refuses them."""
         bodies = [body_of(runs, self._clock, self._gap) for _, runs in files]
         opened = {
             run.label: None
@@ -98,6 +111,8 @@ class CalendarMaker:
             self.notes += gaps_between([*filter(None, [self._last]), *later], self._clock, self._gap)
         placed = [self._placed(*files[number], bodies[number]) for number in self._order(bodies)]
         self.notes += remarks_on((one.path, rows) for one in placed for rows in one.out_of_place)
+        if self._clock and not self._waits and (newest := max(self._new, default="")) > self._last:
+            self.notes += part_of(newest, latest, self._clock)
         return placed
 
     def _opens(self, label: str, body: Sequence[str]) -> bool:
@@ -113,8 +128,9 @@ class CalendarMaker:
 
     def _add(self, labels: Iterable[str]) -> None:
         for label in labels:
-            self._new[label] = len(self.labels)
-            self.labels.append(label)
+            if label not in self._new:
+                self._new[label] = len(self.labels)
+                self.labels.append(label)
 
     def _order(self, bodies: Sequence[Sequence[str]]) -> list[int]:
         """Numbers of files in the order in which they are read. One without rows stays behind the one before it."""
@@ -154,10 +170,10 @@ class CalendarMaker:
         """How rows of a span are out of place in a file; None if they belong to their span."""
         if label == NO_SPAN:
             return "implausible"
-        if self._clock and label > body[-1]:
-            return "ahead"
         if label in self._known and self._gone(label):
             return "rewritten"
+        if self._clock and label > body[-1]:
+            return "ahead"
         return "late" if label not in self._new or self._is_before(label) else None
 
     def _span_of(self, path: DataFile, run: Run, kind: Kind, body: Sequence[str]) -> int | None:

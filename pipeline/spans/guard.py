@@ -1,44 +1,14 @@
-"""The guard of a run over spans: stops before a span that the model predicts far worse than the previous ones. And
-the table of span scores."""
+"""The guard of a run over spans: stops before a span that the model predicts far worse than the previous ones."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from pipeline.errors import PipelineError
 from pipeline.records import Block
 from pipeline.spans.passes import SPAN
-
-LAST = 31
-"""Maximum number of spans in the table: the last ones."""
-SHOWN = ("auc", "ne", "calibration", "mse", "mae")
-
-
-def span_table(epochs: Sequence[Mapping[str, Any]], out_of_place: Sequence[Mapping[str, Any]] = ()) -> list[str]:
-    """Lines of the table, and a line for each number of rows out of place; empty if no span was scored. `epochs`:
-    entries of a history, or of `result.json`. `out_of_place`: see `counted`."""
-    scores = span_scores(epochs)
-    if not scores:
-        return []
-    metrics = [name for name in SHOWN if any(isinstance(entry.get(name), float) for entry in scores)]
-    cells = [("span", "examples", "trained before", *metrics)]
-    for entry in scores[-LAST:]:
-        values = (entry.get(name) for name in metrics)
-        shown = ("-" if value is None or value != value else f"{value:.5f}" for value in values)
-        cells.append((str(entry["span"]), f"{entry['examples']:,}", f"{entry['trained']:,}", *shown))
-    wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    more = f", the last {LAST} of {len(scores):,}" if len(scores) > LAST else ""
-    lines = [f"spans, each scored before it was trained on{more}:"]
-    for first, *others in cells:
-        right = "  ".join(map(str.rjust, others, wide[1:]))
-        lines.append(f"  {first:<{wide[0]}}  {right}")
-    for rows in out_of_place[-LAST:]:
-        said = f"trained on with {rows['trained_with']}" if rows["trained_with"] else "left out"
-        lines.append(f"  {rows['span']}: {rows['rows']:,} rows {rows['kind']}, {said}")
-    return lines
-
 
 GUARDED_SPANS = 7
 """Number of previous scored spans in the mean that a span is compared with; fewer at the start of a run."""
@@ -52,24 +22,31 @@ class GuardStopped(PipelineError):
 
 def span_scores(epochs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Entries of a history (`History.epochs`) that are span scores, in order; only the last one for each span."""
-    return list({entry["span"]: entry for entry in epochs if entry["split"] == SPAN}.values())
+    last = {entry["span"]: number for number, entry in enumerate(epochs) if entry["split"] == SPAN}
+    return [epochs[number] for number in sorted(last.values())]
 
 
 def check_guard(
-    block: Block, spans: Mapping[int | None, str], epochs: Sequence[Mapping[str, Any]], guard: float | None
-) -> None:
+    block: Block, spans: Mapping[int | None, str], epochs: Sequence[Mapping[str, Any]], guard: float | None,
+    changes: Callable[[int], str],
+) -> None:  # fmt: skip
     """Raises GuardStopped if a block starts the training on a span whose score the guard rejects. `spans`, `epochs`:
-    see `History`."""
-    begins = block.trains and block.span is not None and block.first_batch == 0 and block.epoch == 0
-    if begins and (why := why_stopped(spans[block.span], [*spans.values()], epochs, guard)):
-        raise GuardStopped(why)
+    see `History`. `changes`: gives sentences on what changed in a span (see `pipeline.spans.changes`)."""
+    if block.trains and block.span is not None and block.first_batch == 0 and block.epoch == 0:
+        label = spans[block.span]
+        if why := why_stopped(label, [*spans.values()], epochs, guard):
+            raise GuardStopped(
+                f"{why}{changes(block.span)} The span was not trained on; check how its labels and columns were made, "
+                f"and correct its files, or train on it as it is with --accept {label}"
+            )
 
 
 def why_stopped(
     label: str, spans: Collection[str], epochs: Sequence[Mapping[str, Any]], guard: float | None
 ) -> str | None:
-    """Return the reason why a run must not train on the span `label`, which was scored last; None if it may. Of others,
-    only the scores of `spans` count, which are not set aside, and none before any training, nor an undefined one."""
+    """Return sentences with the reason why a run must not train on the span `label`, which was scored last; None if it
+    may. Of others, only the scores of `spans` count, which are not set aside, and none before any training, nor an
+    undefined one."""
     scores = [entry for entry in span_scores(epochs) if entry["span"] in spans]
     if guard is None or not scores or scores[-1]["span"] != label:
         return None
@@ -86,6 +63,5 @@ def why_stopped(
         f"stopped by the guard: span {last['span']} has a normalized entropy of {last['ne']:.5f}, which exceeds the "
         f"mean of {spans} before it, {mean:.5f}, by more than metrics.guard, {guard}. It has {last['examples']:,} "
         f"rows (before: {means['examples']:,.0f}), and its mean prediction is {last['calibration']:.3f} times its mean "
-        f"label (before: {means['calibration']:.3f}). The span was not trained on; check how its labels and columns "
-        f"were made, and correct its files, or train on it as it is with --accept {label}"
+        f"label (before: {means['calibration']:.3f})."
     )

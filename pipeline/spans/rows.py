@@ -12,6 +12,7 @@ from pipeline.settings import Count, Strict
 from pipeline.spans.times import NO_SPAN, Clock, Run
 
 Kind = Literal["late", "ahead", "implausible", "rewritten"]
+DAY = 86_400
 MOST_NAMED = 3
 """Maximum number of spans, or of files, named in a line."""
 
@@ -97,6 +98,16 @@ def _reason(kind: Kind) -> str:
     if kind == "rewritten":
         return "files that the run was trained on are gone, so that these rows may be the same"
     return "data.late" if kind == "late" else "data.ahead"
+
+
+def part_of(label: str, latest: int, clock: Clock) -> list[str]:
+    """A line if a span has no rows in its second half, as a part of a day; else none. `latest`: seconds, as the zone of
+    the clock writes them, of the last of all rows."""
+    rest = clock.end_of(label) - latest
+    said = f"span {label} has no rows in its last {rest // 60:,} minutes; its other parts are late in later commands"
+    # A date says no hour.
+    is_part = latest % DAY and clock.length / 2 < rest < clock.length
+    return [f"{said} (data.late), unless it waits for the next span (data.close='next')"] if is_part else []
 
 
 def gaps_between(labels: Sequence[str], clock: Clock, gap: int) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.errors import did_you_mean
 from pipeline.files.description import Description
 from pipeline.files.find import DataFile
 from pipeline.files.flat import FlatFile
@@ -74,6 +75,8 @@ class RowTimes:
         """`described`: what is known of the columns."""
         self._kind, self._time, self._described = data.spans_by, data.time, described
         self._refuses = data.ahead == "refuse"
+        self.latest = 0
+        """The last time so far, in seconds since 1970 as the zone writes it."""
 
     def runs(self, path: DataFile, name: str, file: FlatFile) -> list[Run]:
         """Runs of the file's rows, in order. `name`: its path as stored by the run. Raises ValueError, with file and
@@ -81,26 +84,36 @@ class RowTimes:
         num_rows = file.metadata.num_rows
         if not num_rows:
             return []
-        if self._time is None or self._kind == "file":
-            return [Run(name, 0, num_rows)]
-        if self._kind == "value":
-            return [Run(_name_of_value(path, self._time), 0, num_rows)]
-        length, width = LENGTHS[str(self._kind)]
-        in_path = self._time.name in dict(path.partitions)
-        parts = self._of_path(path, self._time) if in_path else self._of_column(path, file, self._time)
-        spans_N = np.concatenate([seconds_N // length for seconds_N in parts])
+        if (label := self.of_path(path, name)) is not None:
+            return [Run(label, 0, num_rows)]
+        assert self._time, "the times are in a column"
+        length = LENGTHS[str(self._kind)][0]
+        spans_N = np.concatenate([seconds_N // length for seconds_N in self._of_column(path, file, self._time)])
         starts = [0, *(np.flatnonzero(np.diff(spans_N)) + 1).tolist()]
         if len(starts) > MOST_RUNS:
             raise ValueError(
                 f"{path}: its rows change from one {self._kind} to another {len(starts) - 1:,} times, by data.time; "
                 "order them by time"
             )
-        labels = {
-            span: datetime.fromtimestamp(span * length, UTC).isoformat()[:width] if span >= 0 else NO_SPAN
-            for span in spans_N[starts].tolist()
-        }
-        ends = [num_rows] if in_path else [*starts[1:], num_rows]
+        labels = {span: self._label(span) for span in spans_N[starts].tolist()}
+        ends = [*starts[1:], num_rows]
         return [Run(labels[int(spans_N[at])], at, end - at) for at, end in zip(starts, ends, strict=True)]
+
+    def of_path(self, path: DataFile, name: str) -> str | None:
+        """Name of the span of all rows of a file, if its path says it; else None. `name`: see `runs`."""
+        if self._time is None or self._kind == "file":
+            return name
+        if self._kind == "value":
+            return _name_of_value(path, self._time)
+        if self._time.name not in dict(path.partitions):
+            return None
+        (seconds_N,) = self._of_path(path, self._time)
+        return self._label(int(seconds_N[0]) // LENGTHS[str(self._kind)][0])
+
+    def _label(self, span: int) -> str:
+        """Name of a day or hour, given its number since 1970."""
+        length, width = LENGTHS[str(self._kind)]
+        return datetime.fromtimestamp(span * length, UTC).isoformat()[:width] if span >= 0 else NO_SPAN
 
     def _of_path(self, path: DataFile, time: Time) -> Iterator[I64]:
         """[1] time given in the path, in seconds."""
@@ -120,7 +133,8 @@ class RowTimes:
         """[N] times of each row group, in seconds. Raises ValueError if they are not times, or null."""
         schema = file.schema_arrow
         if time.name not in schema.names:
-            raise ValueError(f"{path} has no column {time.name!r}, which data.time names; it has {_some(schema.names)}")
+            hint = did_you_mean(time.name, schema.names)[1]
+            raise ValueError(f"{path} has no column {time.name!r}, which data.time names{hint}")
         found = schema.field(time.name).type
         kind = kind_of(found)
         if not has_no_values(found) and kind != ("integers" if time.unit else "times"):
@@ -158,7 +172,9 @@ class RowTimes:
             if zoned:
                 times = local_times(times, time.zone or "UTC")
             seconds_N: I64 = times.cast(pa.int64()).to_numpy(zero_copy_only=False) // UNITS[unit]
-            yield np.where(outside_N, -1, seconds_N)
+            seconds_N = np.where(outside_N, -1, seconds_N)
+            self.latest = max(self.latest, int(seconds_N.max()))
+            yield seconds_N
         too_many = num_outside * MOST_IMPLAUSIBLE > num_rows
         if first_outside and (too_many or self._refuses):
             try:
@@ -224,7 +240,3 @@ def _name_of_value(path: DataFile, time: Time) -> str:
         above = path.partitions[: names.index(time.name)]
         values = [value or "" for name, value in above if name in PARTS_OF_TIME] + values
     return "/".join(values)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")

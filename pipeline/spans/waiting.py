@@ -46,12 +46,23 @@ EXIT_CODE = 4
 class Held(Strict):
     """A span that is set aside: it is not trained on until there is a reason."""
 
-    why: Literal["short", "guard", "given up"]
-    """"short": it, or another span in the same files, has fewer rows than before; "guard": its score is too bad."""
+    why: Literal["short", "file", "guard", "given up"]
+    """"short": it, or another span in the same files, has fewer rows than before; "file": one of its files was not
+    taken (see `Unread`); "guard": its score is too bad."""
     rows: Count
     """Number of rows that it had before."""
     content: Digest | None = None
     """Content to which the guard objects (see `content_of`)."""
+
+
+class Unread(Strict):
+    """A file that came for a run and is not taken."""
+
+    why: Literal["incomplete", "unreadable", "left"]
+    """"incomplete": by `data.complete`; "unreadable": what it may belong to waits for it; "left": so it was, and has
+    not changed in a later command, so nothing waits for it any more."""
+    stamp: str = ""
+    """Size and time of the last change, or ETag, of a file that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,6 @@ class BlockMetrics:
         evaluated = scores_NT is not None
         metrics = self._metrics(block, evaluated) if block.closes_split and self._alone else {}
         closed = self._close(block, evaluated) if block.closes_split and not self._alone else None
-        if not (metrics and evaluated):
-            return BlockResult(block, loss, metrics, weight, closed)
         return BlockResult(block, loss, metrics, weight, closed)
 
     def _metrics(self, block: Block, evaluated: bool) -> dict[str, float]:

@@ -37,15 +37,11 @@ MAX_REASON = 300
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]
 
 
-def made_up_inputs(forward: Forward, embed: Embed, full: int) -> Callable[[], Inputs]:
-    """Return a function that makes all-zero inputs for a `Pass`, with the layout of a full batch of `full` examples."""
-
-    def make() -> Inputs:
-        numbers, labels, weights = forward.columns_of_full_batch()
-        embeddings, first = embed.zeros(full)
-        return numbers, embeddings.requires_grad_(), first.requires_grad_(), labels, weights
-
-    return make
+def made_up_inputs(forward: Forward, embed: Embed, full: int) -> Inputs:
+    """All-zero inputs for a `Pass`, with the layout of a full batch of `full` examples."""
+    numbers, labels, weights = forward.columns_of_full_batch()
+    embeddings, first = embed.zeros(full)
+    return numbers, embeddings.requires_grad_(), first.requires_grad_(), labels, weights
 
 
 class Compiled:

@@ -46,9 +46,9 @@ from pipeline.training.compiled import Compiled, made_up_inputs
 from pipeline.training.dense_part import DensePart, TorchDevice
 from pipeline.training.embed import Embed
 from pipeline.training.forward import Forward
-from pipeline.training.items import Items
 from pipeline.training.ragged import Ragged
 from pipeline.training.shares import BatchShare, SharedBatch, Together, WholeBatch, clear_unused, norm_of_all
+from pipeline.training.spread import Items
 from pipeline.training.widths import own_model, widths_on
 from pipeline.workflow import Workflow
 
@@ -101,7 +101,7 @@ class Learner:
         self._forward = Forward(workflow, self.model, device, self._torch.where, maximum, self._full)
         self._compiled: Compiled | None = None
         if workflow.model.compile and not layout.num_lists:
-            inputs = made_up_inputs(self._forward, self._embed, self._full)
+            inputs = partial(made_up_inputs, self._forward, self._embed, self._full)
             self._compiled = Compiled(self._forward.run, inputs, self.model, self._torch, workflow)
             self._forward.of_full_batch = self._compiled
         self.block_metrics = BlockMetrics(evaluation, alone=group is None)

@@ -9,7 +9,7 @@ from torch import Tensor
 from pipeline.device.device import Device, tensor_of
 from pipeline.models.sequence import SequenceValues
 from pipeline.records import F32, BatchIndex, Examples
-from pipeline.training.items import Items, Lists
+from pipeline.training.spread import Items, Lists
 from pipeline.workflow import Data
 
 MADE_UP_LENGTH = 200

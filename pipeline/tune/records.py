@@ -6,14 +6,13 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pipeline.optim.plateau import LESS_IS_BETTER, judge
 from pipeline.settings import Strict, read_json
 from pipeline.storage.files import Files, refuse_links
 from pipeline.workflow import Workflow
 
-T = TypeVar("T", bound=Strict)
 QUARTERS = 4
 """Steps per epoch: steps 1, 2 and 3 are for the first epoch's loss, and step 4 n is the validation of epoch n."""
 
@@ -83,8 +82,9 @@ def metric_of(workflow: Workflow) -> str:
     return "logloss" if workflow.data.all_tasks[0].is_binary else "mse"
 
 
-def less_is_better(metric: str) -> bool:
-    return metric.partition(":")[0] in LESS_IS_BETTER
+def sign_of(metric: str) -> int:
+    """1 if less of the metric is better, else -1."""
+    return 1 if metric.partition(":")[0] in LESS_IS_BETTER else -1
 
 
 def validated(epochs: Sequence[Mapping[str, Any]], metric: str, labels: Sequence[str]) -> list[float]:
@@ -122,7 +122,7 @@ def reports_of(
     losses: Sequence[tuple[int, float, float]], marks: Sequence[int], values: Sequence[float], metric: str
 ) -> dict[int, float]:
     """Values by step: the mean loss up to the first block that reaches each mark, then the validations."""
-    reports, sign = {}, 1.0 if less_is_better(metric) else -1.0
+    reports, sign = {}, sign_of(metric)
     total = weights = 0.0
     for end, loss, weight in losses:
         total, weights = total + loss, weights + weight
@@ -139,7 +139,6 @@ def best_so_far(reports: Mapping[int, float], metric: str) -> dict[int, float]:
     for step in sorted(reports):
         value = reports[step]
         if step % QUARTERS == 0:
-            better = min if less_is_better(metric) else max
-            value = best = value if best is None else better(best, value)
+            value = best = value if best is None else min(best, value, key=lambda one: sign_of(metric) * one)
         found[step] = value
     return found

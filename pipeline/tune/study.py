@@ -32,7 +32,7 @@ from optuna.trial import FrozenTrial, TrialState
 from pipeline.settings import Strict
 from pipeline.settings.tuning import Between
 from pipeline.storage.files import refuse_links
-from pipeline.tune.records import QUARTERS, Order, Record, best_so_far, less_is_better
+from pipeline.tune.records import QUARTERS, Order, Record, best_so_far, sign_of
 from pipeline.tune.space import Space, label_of, other_kinds, own_values, settings_of
 from pipeline.workflow import Workflow
 
@@ -78,7 +78,8 @@ class Study:
         self.file, self.set, self._keep = str(args.workflow.absolute()), tuple(args.set), args.keep_tables
         self._kinds = other_kinds(workflow, space, fixed.seed)
         """Values of the first trials after trial 0, which has the workflow's values."""
-        self.direction = "minimize" if less_is_better(fixed.metric) else "maximize"
+        self.sign = sign_of(fixed.metric)
+        self.direction = "minimize" if self.sign > 0 else "maximize"
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         mend(path := out / "journal.jsonl")
         # The study's folder is locked. Without this, Optuna would wait for the lock of a killed process.
@@ -94,9 +95,8 @@ class Study:
 
     def ranked(self) -> list[FrozenTrial]:
         """Complete trials, the best first; ties are broken by number."""
-        sign = 1 if self.direction == "minimize" else -1
         complete = [trial for trial in self.trials if trial.state == TrialState.COMPLETE]
-        return sorted(complete, key=lambda trial: (sign * trial.values[0], trial.number))
+        return sorted(complete, key=lambda trial: (self.sign * trial.values[0], trial.number))
 
     def settings(self, trial: FrozenTrial) -> dict[str, Any]:
         """Settings of a trial that differ from those of the workflow."""
@@ -236,7 +236,7 @@ def bounds_of(trials: Sequence[FrozenTrial], metric: str) -> dict[int, float]:
     ]
     if len(complete) < FIRST_TRIALS:
         return {}
-    bounds, sign = {}, 1 if less_is_better(metric) else -1
+    bounds, sign = {}, sign_of(metric)
     for step in sorted({step for reports in complete for step in reports}):
         # A trial that ended earlier counts with its best.
         values = [

@@ -24,10 +24,10 @@ from pipeline.tune.records import (
     Verdict,
     best_so_far,
     judged,
-    less_is_better,
     lines_of,
     losses_in,
     reports_of,
+    sign_of,
     validated,
 )  # fmt: skip
 from pipeline.workflow import Workflow, load
@@ -81,7 +81,7 @@ class Watch(Observer):
         found = best_so_far(self.reports(), self._order.metric)
         for step, value in found.items():
             bound = self._order.bounds.get(step)
-            if bound is not None and (value > bound if less_is_better(self._order.metric) else value < bound):
+            if bound is not None and sign_of(self._order.metric) * (value - bound) > 0:
                 what = f"{self._order.metric} of epoch {step // 4}" if step % 4 == 0 else f"loss at {step}/4 of epoch 1"
                 raise Pruned(f"{what} is {abs(value):.5f}; the bound from earlier trials is {abs(bound):.5f}")
 

@@ -146,13 +146,12 @@ class Tuning:
         if seeds and not self._confirm(ranked[:CONFIRMED], seeds):
             return False
         confirmed: dict[int, list[float]] = self._found["confirmed"]
-        sign = 1 if study.direction == "minimize" else -1
         best = min(
-            ranked, key=lambda trial: sign * mean(confirmed[trial.number]) if trial.number in confirmed else 1e99
+            ranked, key=lambda trial: study.sign * mean(confirmed[trial.number]) if trial.number in confirmed else 1e99
         )
         path, run_dir = write_best(study, best), study.run_dir(best.number)
         lines = [
-            table_of(study, width()), "",
+            table_of(study, shutil.get_terminal_size((FILE_COLUMNS, 24)).columns), "",
             f"the best of {len(study.trials)} trials ({counts_of(study.trials)}): {line_of(best, study.fixed.metric)}",
             "on validation, which also selected it, so the figure is optimistic",
         ]  # fmt: skip
@@ -228,7 +227,3 @@ class Tuning:
             for trial in self.study.trials
         ]  # fmt: skip
         return {"metric": self.study.fixed.metric, **self._found, "trials": trials}
-
-
-def width() -> int:
-    return shutil.get_terminal_size((FILE_COLUMNS, 24)).columns

@@ -13,7 +13,7 @@ import pytest
 from conftest import make_workflow, write_data
 from dask.utils import key_split
 from support.depth import some
-from support.runs.harness import make_driver, run
+from support.runs.harness import THREE_TIERS, make_driver, run
 from tornado import web
 
 from pipeline.cluster.address import free_address
@@ -25,7 +25,6 @@ from pipeline.schedule import BlockSchedule
 from pipeline.stages import STAGES
 from pipeline.worker import placement, stage_runner
 
-SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 ALONE = tuple(stage for stage in STAGES if stage not in ("unite", "scan", "upload"))
 BAD_BLOCK = 7
 
@@ -39,13 +38,13 @@ def workflow(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(workflow):
-    return run(workflow, **SIZES)["fingerprint"]
+    return run(workflow, **THREE_TIERS)["fingerprint"]
 
 
 @pytest.fixture
 def executor(client, workflow, tmp_path):
     """A started pipeline of which no stage has run yet."""
-    driver = make_driver(workflow, tmp_path, client, **SIZES)
+    driver = make_driver(workflow, tmp_path, client, **THREE_TIERS)
     driver.crew.worker.stages.start(list(driver.agenda.blocks(1)), look_ahead=2)
     executor = DaskExecutor(client, driver.crew.worker.stages.run)
     yield executor
@@ -125,7 +124,7 @@ def test_a_stage_that_raises_ends_all_work_and_leaves_no_result(
     with monkeypatch.context() as patched:
         patched.setattr(DaskExecutor, "settle", settle_and_look)
         calls = Calls(patched, (stage, BAD_BLOCK), OSError("the cable was pulled"))
-        driver = make_driver(workflow, tmp_path, client if with_dask else None, **SIZES)
+        driver = make_driver(workflow, tmp_path, client if with_dask else None, **THREE_TIERS)
         with pytest.raises(PipelineError) as caught:
             driver.run()
         assert calls.inside == 0
@@ -141,7 +140,7 @@ def test_a_stage_that_raises_ends_all_work_and_leaves_no_result(
     if with_dask:
         assert "error" in states
         assert set(states) <= {"finished", "error"}, "something was in flight when the run had ended"
-        assert run(workflow, client, **SIZES)["fingerprint"] == expected
+        assert run(workflow, client, **THREE_TIERS)["fingerprint"] == expected
     assert not (tmp_path / "result.json").exists()
 
 
@@ -150,7 +149,7 @@ def test_a_failed_run_closes_its_threads_and_files(workflow, tmp_path, monkeypat
     before = set(threading.enumerate())
     # The last block, when rows have come back from the disk.
     Calls(monkeypatch, ("train", 19), OSError("the cable was pulled"))
-    driver = make_driver(workflow, tmp_path, **SIZES)
+    driver = make_driver(workflow, tmp_path, **THREE_TIERS)
     with pytest.raises(PipelineError):
         driver.run()
     assert driver.history.tiers.report({"device": 0, "host": 0}, 0, 0, 0)["disk"]["hits"] > 0
@@ -237,7 +236,7 @@ def test_the_dashboard_groups_tasks_by_stage(client):
 def test_each_stage_runs_in_its_own_thread_with_its_name(client, workflow, monkeypatch):
     calls = Calls(monkeypatch)
     for _ in range(2):
-        run(workflow, client, **SIZES)
+        run(workflow, client, **THREE_TIERS)
     assert {stage: [name.rpartition("_")[0] for name in calls.threads[stage]] for stage in ALONE} == {
         stage: [stage] for stage in ALONE
     }
@@ -254,7 +253,7 @@ def test_the_number_of_futures_that_the_driver_keeps_is_bounded(client, workflow
 
     monkeypatch.setattr(BlockSchedule, "_submit", counting)
     longer = workflow.with_settings({"schedule.epochs": 3})
-    run(longer, client, **SIZES)
+    run(longer, client, **THREE_TIERS)
     ahead = 2 * longer.schedule.look_ahead
     assert len(kept) > 300
     assert max(kept) <= 2 * ahead + len(ALONE) * (ahead + 3)

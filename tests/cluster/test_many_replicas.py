@@ -1,10 +1,5 @@
 """As many workers always come to the same bits, and the dense parts of all of them too."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from conftest import write_data
@@ -13,23 +8,21 @@ from support.oracle.worker_cases import RULES, Normed, ignore, workflow_of
 from support.runs.crew_threads import ONE, crew_driver, make_crew_driver, train, workers_of
 
 from pipeline.data.buffer import ReadBuffer
-from pipeline.driver.driver import Driver
 from pipeline.driver.loop import DueCommit
 from pipeline.preflight.check_model import check_model
-from pipeline.records import Rank, StageResult
+from pipeline.records import Rank
 from pipeline.settings.optimizer import Adam, DenseAdam, KStep, Optimizer
 from pipeline.training.build import row_layout
 from pipeline.training.dense_state import MODEL
-from pipeline.workflow import Workflow
 
 
-def fingerprint(workflow: Workflow, run_dir: Path, world: int, **sizes: int) -> str:
+def fingerprint(workflow, run_dir, world, **sizes):
     result = make_crew_driver(workflow, run_dir, world, **sizes).run()
     assert result
     return str(result["fingerprint"])
 
 
-SCHEDULES: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
+SCHEDULES = {
     "again": ({}, {}),
     "three tiers": ({}, {"device_rows": 40, "host_rows": 5, "chunk_rows": 2}),
     "no host": ({"block_batches": 1}, {"device_rows": 40, "host_rows": 0, "chunk_rows": 2}),
@@ -39,23 +32,21 @@ SCHEDULES: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
 
 
 @pytest.fixture(scope="module")
-def expected(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def expected(data_root, tmp_path_factory):
     return fingerprint(tiered(data_root), tmp_path_factory.mktemp("expected"), 3)
 
 
-def tiered(root: Path, **changes: Any) -> Workflow:
+def tiered(root, **changes):
     return workflow_of(root, RULES["dense CowClip"], weight="importance", **changes)
 
 
 @pytest.mark.parametrize("name", some(SCHEDULES, "three tiers", "large blocks"))
-def test_three_workers_give_the_same_bits_with_any_tiers(
-    data_root: Path, expected: str, tmp_path: Path, name: str
-) -> None:
+def test_three_workers_give_the_same_bits_with_any_tiers(data_root, expected, tmp_path, name):
     changes, sizes = SCHEDULES[name]
     assert fingerprint(tiered(data_root, **changes), tmp_path, 3, **sizes) == expected
 
 
-def test_an_ended_run_of_three_workers_resumes_to_the_same_bits(data_root: Path, expected: str, tmp_path: Path) -> None:
+def test_an_ended_run_of_three_workers_resumes_to_the_same_bits(data_root, expected, tmp_path):
     with crew_driver(tiered(data_root), tmp_path, 3) as driver:
         blocks = list(driver.agenda.blocks(2))
         driver.crew.run(blocks[:4], 2, driver.history.add)
@@ -63,13 +54,13 @@ def test_an_ended_run_of_three_workers_resumes_to_the_same_bits(data_root: Path,
     assert fingerprint(tiered(data_root), tmp_path, 3) == expected
 
 
-def replicas_after_each_block(driver: Driver, part: str = "") -> dict[int, list[bytes]]:
+def replicas_after_each_block(driver, part=""):
     """Parameters, buffers and optimizer state of each worker's dense part, or one of these parts; its own thread looks
     at them."""
-    crew: Any = driver.crew
-    found: dict[int, list[bytes]] = {}
+    crew = driver.crew
+    found = {}
 
-    def after(rank: int, done: StageResult) -> None:
+    def after(rank, done):
         if done.stage == "train" and done.call:
             saved = crew.workers[rank].dense()
             found.setdefault(done.number, []).append(
@@ -81,7 +72,7 @@ def replicas_after_each_block(driver: Driver, part: str = "") -> dict[int, list[
     return found
 
 
-def test_replicas_with_batch_norm_agree(tmp_path: Path) -> None:
+def test_replicas_with_batch_norm_agree(tmp_path):
     """13 examples of two batches, the last of which would have one."""
     root = write_data(tmp_path / "data", num_train=13)
     workflow = workflow_of(root, RULES["adam"], kind=Normed, args={}, block_batches=1, epochs=2)
@@ -96,7 +87,7 @@ def test_replicas_with_batch_norm_agree(tmp_path: Path) -> None:
     assert not np.array_equal(norm["norm.running_mean"], np.zeros(7))
 
 
-def test_buffers_are_the_mean_of_what_all_workers_saw(data_root: Path, tmp_path: Path) -> None:
+def test_buffers_are_the_mean_of_what_all_workers_saw(data_root, tmp_path):
     workflow = workflow_of(data_root, RULES["adam"], kind=Normed, args={}, batch_size=8)
     with crew_driver(workflow, tmp_path, 3) as driver:
         block = next(driver.agenda.blocks(1))
@@ -111,7 +102,7 @@ def test_buffers_are_the_mean_of_what_all_workers_saw(data_root: Path, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["adam", "clipped norm"])
-def test_replicas_agree_where_workers_have_no_examples(data_root: Path, tmp_path: Path, name: str) -> None:
+def test_replicas_agree_where_workers_have_no_examples(data_root, tmp_path, name):
     """Batches of two examples, four workers; blocks of evaluation too."""
     workflow = workflow_of(data_root, RULES[name], batch_size=2, block_batches=9)
     with crew_driver(workflow, tmp_path, 4) as driver:
@@ -119,7 +110,7 @@ def test_replicas_agree_where_workers_have_no_examples(data_root: Path, tmp_path
     assert all(len(replicas) == 4 and len(set(replicas)) == 1 for replicas in found.values())
 
 
-def test_replicas_agree_after_merges_and_differ_between(data_root: Path, tmp_path: Path) -> None:
+def test_replicas_agree_after_merges_and_differ_between(data_root, tmp_path):
     optimizer = Optimizer(rows=Adam(lr=0.05), dense=DenseAdam(lr=0.01, eps=1e-4), merge=KStep(k=4, start=1))
     with crew_driver(workflow_of(data_root, optimizer, block_batches=1), tmp_path, 2) as driver:
         found = replicas_after_each_block(driver, MODEL)
@@ -129,7 +120,7 @@ def test_replicas_agree_after_merges_and_differ_between(data_root: Path, tmp_pat
     assert same == {1, 4, 8, 12, 15}
 
 
-def test_batch_norm_needs_two_examples_of_each_worker(data_root: Path) -> None:
+def test_batch_norm_needs_two_examples_of_each_worker(data_root):
     workflow = workflow_of(data_root, RULES["adam"], kind=Normed, args={}, batch_size=7)
     dense = check_model(workflow, row_layout(workflow))
     assert [dense.min_last_batch(7, world) for world in (1, 2, 3)] == [2, 4, 6]
@@ -138,11 +129,11 @@ def test_batch_norm_needs_two_examples_of_each_worker(data_root: Path) -> None:
 
 
 @pytest.mark.parametrize("world", [2, 4])
-def test_evaluation_finds_the_same_metrics_with_more_workers(data_root: Path, tmp_path: Path, world: int) -> None:
+def test_evaluation_finds_the_same_metrics_with_more_workers(data_root, tmp_path, world):
     """Of the same commit: the first validation, of 13 examples."""
     workflow = workflow_of(data_root, RULES["sgd"], weight="importance", block_batches=1)
     workflow = workflow.with_settings({"metrics.group": "user", "data.categories": workflow.data.categories[:4]})
-    found: list[dict[str, float]] = []
+    found = []
     for of_world in (ONE, world):
         with crew_driver(workflow, tmp_path, of_world) as driver:
             blocks = list(driver.agenda.blocks(1))

@@ -1,13 +1,9 @@
 """Several workers train what one worker trains, each step to rounding."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,14 +15,12 @@ from support.depth import some
 from support.oracle.worker_cases import DENSE, RULES, Squared, workflow_of
 from support.runs.crew_threads import ONE, crew_driver, rows_of, train, workers_of
 
-from pipeline.driver.driver import Driver
 from pipeline.driver.loop import DueCommit
 from pipeline.models import MMoE
-from pipeline.records import Array, Refusal
-from pipeline.workflow import Category, Commit, Task, Workflow
+from pipeline.workflow import Commit, Task
 
 
-def flushed(driver: Driver) -> tuple[dict[int, Array], dict[str, Array]]:
+def flushed(driver):
     """Rows and the dense part, which must be the same on all workers."""
     for worker in workers_of(driver):
         worker.flush(99)
@@ -35,7 +29,7 @@ def flushed(driver: Driver) -> tuple[dict[int, Array], dict[str, Array]]:
     return rows_of(driver), {name: value.copy() for name, value in first.items()}
 
 
-def one_step_after(workflow: Workflow, root: Path, world: int, step: int) -> tuple[Any, Any]:
+def one_step_after(workflow, root, world, step):
     """Rows, dense part and loss of one worker and of several, after the same step from the same commit."""
     found, losses = [], []
     with crew_driver(workflow, root / "one", ONE) as driver:
@@ -54,7 +48,7 @@ def one_step_after(workflow: Workflow, root: Path, world: int, step: int) -> tup
     return found[0], found[1]
 
 
-def compare(one: Any, many: Any, width: int, lr: float, dense_lr: float) -> None:
+def compare(one, many, width, lr, dense_lr):
     """Weights to |w| / 100,000 and a hundredth of a step; the last step and the count of each row exactly."""
     rows, rows_of_many = one[0], many[0]
     assert rows.keys() == rows_of_many.keys()
@@ -66,19 +60,19 @@ def compare(one: Any, many: Any, width: int, lr: float, dense_lr: float) -> None
     compare_dense(one[1], many[1], dense_lr)
 
 
-def compare_dense(one: Mapping[str, Array], many: Mapping[str, Array], lr: float) -> None:
+def compare_dense(one, many, lr):
     for name, value in one.items():
         if name.startswith("model/"):
             np.testing.assert_allclose(many[name], value, rtol=1e-5, atol=1e-2 * lr, err_msg=name)
 
 
 @pytest.fixture(scope="module")
-def few_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def few_keys(tmp_path_factory):
     """Every worker needs most keys, and many examples hold one twice."""
     return write_data(tmp_path_factory.mktemp("few"), num_train=90, num_keys=9)
 
 
-def check_step(root: Path, name: str, world: int, step: int, **changes: Any) -> None:
+def check_step(root, name, world, step, **changes):
     optimizer = RULES[name]
     workflow = workflow_of(root, optimizer, **changes)
     with tempfile.TemporaryDirectory() as folder:
@@ -88,19 +82,19 @@ def check_step(root: Path, name: str, world: int, step: int, **changes: Any) -> 
 
 
 @pytest.mark.parametrize("name", some(RULES, "dense CowClip", "clipped norm"))
-def test_each_row_optimizer_takes_the_same_step_with_workers(few_keys: Path, name: str) -> None:
+def test_each_row_optimizer_takes_the_same_step_with_workers(few_keys, name):
     check_step(few_keys, name, 3, 6, batch_size=11, weight="importance")
 
 
 @pytest.mark.parametrize("name", some(RULES, "dense CowClip"))
-def test_narrow_fields_take_the_same_step_with_workers(data_root: Path, name: str) -> None:
+def test_narrow_fields_take_the_same_step_with_workers(data_root, name):
     """Many rows are new: only the worker that sends a row's gradient knows how many weights its field uses."""
     if RULES[name].rows.kind != "ftrl":
         check_step(data_root, name, 3, 1, batch_size=11, categories=NARROW)
 
 
 @pytest.mark.parametrize("name", some([name for name in RULES if name != "ftrl"], "clipped norm", "dense CowClip"))
-def test_sequences_take_the_same_step_with_workers(tmp_path: Path, name: str) -> None:
+def test_sequences_take_the_same_step_with_workers(tmp_path, name):
     """A worker's part of a batch may have no value of a sequence."""
     workflow = workflow_with_histories(write_histories(tmp_path / "data", num_train=90, num_keys=9), batch_size=5)
     one, many = one_step_after(workflow.model_copy(update={"optimizer": RULES[name]}), tmp_path, 3, 6)
@@ -112,9 +106,9 @@ def test_sequences_take_the_same_step_with_workers(tmp_path: Path, name: str) ->
     [Task(label="bought", where="click", weight=0.4), Task(label="x4", loss="huber", delta=0.5, where="click")],
     ids=["binary", "number"],
 )
-def test_masked_labels_weigh_alike_on_any_worker(few_keys: Path, task: Task) -> None:
+def test_masked_labels_weigh_alike_on_any_worker(few_keys, task):
     """A batch has few clicks, and a worker's part of it often none."""
-    labels: dict[str, Any] = {"labels": ("click", "bought"), "kind": MMoE, "args": {"hidden": (5,), "tower": (3,)}}
+    labels = {"labels": ("click", "bought"), "kind": MMoE, "args": {"hidden": (5,), "tower": (3,)}}
     workflow = workflow_of(few_keys, RULES["clipped norm"], batch_size=7, weight="importance", **labels)
     numbers = tuple(number for number in workflow.data.numbers if number.name != task.label)
     changed = {"data.numbers": numbers, "data.labels": ("click", task.label), "data.tasks": (task,)}
@@ -134,25 +128,20 @@ FIELDS = st.lists(st.sampled_from(CATEGORIES), min_size=1, max_size=5, unique_by
     st.sampled_from([*RULES]), FIELDS, st.integers(2, 4), st.integers(1, 14), st.integers(1, 9), st.booleans(),
     st.booleans(),
 )  # fmt: skip
-def test_a_step_of_several_workers_is_that_of_one(
-    few_keys: Path, name: str, fields: list[Category], world: int, step: int, batch_size: int, weighted: bool,
-    own_loss: bool,
-) -> None:  # fmt: skip
-    changes: dict[str, Any] = {"kind": Squared, "args": {}} if own_loss else {}
+def test_a_step_of_several_workers_is_that_of_one(few_keys, name, fields, world, step, batch_size, weighted, own_loss):
+    changes = {"kind": Squared, "args": {}} if own_loss else {}
     changes |= {"weight": "importance" if weighted else None, "categories": tuple(fields), "batch_size": batch_size}
     check_step(few_keys, name, world, min(step, 90 // batch_size - 1), **changes)
 
 
-def noted(run: Callable[..., Refusal | None], refusals: list[Refusal | None], *args: Any) -> Refusal | None:
+def noted(run, refusals, *args):
     """Call `run`, and append its result."""
     refusals.append(run(*args))
     return refusals[-1]
 
 
 @pytest.mark.parametrize("known_examples", some([0, 30, 1 << 20], 30))
-def test_policies_do_not_change_the_rows_of_several_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_examples: int
-) -> None:
+def test_policies_do_not_change_the_rows_of_several_workers(tmp_path, monkeypatch, known_examples):
     """Each worker knows the keys of its own shards in the blocks to come. Commits come before the log has grown too
     much: where one worker refuses a block, how many blocks the others plan in vain, which counts, depends on time."""
     root = write_data(tmp_path / "data", num_train=120, num_keys=400)
@@ -161,7 +150,7 @@ def test_policies_do_not_change_the_rows_of_several_workers(
     policies = {"device_policy": "foresight", "host_policy": "foresight", "known_examples": known_examples}
     foresight = clock.model_copy(update={"storage": clock.storage.model_copy(update=policies)})
     rows, moves = [], []
-    refusals: list[Refusal | None] = []
+    refusals = []
     for name, workflow in (("clock", clock), ("foresight", foresight), ("again", foresight)):
         with crew_driver(workflow, tmp_path / name, 3, device_rows=60, host_rows=3) as driver:
             monkeypatch.setattr(driver.crew, "run", partial(noted, driver.crew.run, refusals))

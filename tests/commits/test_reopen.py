@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.data.row_files import flip
 from support.oracle.data_path import ROW, WORDS, Machine, make_log, read
 from support.runs.harness import SPEED
 from support.runs.sharded_tables import TABLES
@@ -80,9 +81,7 @@ def test_a_missing_or_short_file_of_rows_is_refused_by_name(left):
 def test_a_changed_or_missing_file_of_keys_is_refused_by_name(left):
     path, manifest = left
     file = path / "keys" / f"c.{manifest.chunks[-1].number}"
-    content = bytearray(file.read_bytes())
-    content[3] ^= 16
-    file.write_bytes(content)
+    flip(file, 3, 16)
     with pytest.raises(Damaged, match=f"{file}: its checksum"):
         reopened(*left)
     file.unlink()

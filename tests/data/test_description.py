@@ -14,33 +14,33 @@ from pipeline.workflow import Category, Data, Number, Time
 NAMES = ("item", "hour", "pair", "weekday")
 
 
-def times(day: int, kind: pa.DataType) -> pa.Array:
+def times(day, kind):
     noon = datetime(2026, 11, day, 12, tzinfo=UTC)
     return pa.array([noon + timedelta(minutes=n) for n in range(4)], pa.timestamp("us", "UTC")).cast(kind)
 
 
-def write(root, day: int, hour: str = "7", **columns) -> str:
+def write(root, day, hour="7", **columns):
     """A file of four rows. Times without a zone are those of the columns `at` and `seen`."""
     default = {"click": [0, 1, 0, 1], "user": [1, 1, 2, 2]}
     default |= {name: [n, n + 1, n + 2, n + 3] for name, n in (("item", 1), ("site", 5), ("price", 1))}
     default |= {name: times(day, pa.timestamp("us")) for name in ("at", "seen")}
     path = root / f"day-{day}/hour={hour}/part.parquet"
     path.parent.mkdir(parents=True)
-    pq.write_table(pa.table(default | columns), path)
+    pq.write_table(pa.table({name: of for name, of in (default | columns).items() if of is not None}), path)
     return str(path)
 
 
-def source(root, begun: Begun | None = None, **settings) -> Source:
+def source(root, begun=None, **settings):
     data = Data(
-        root=root, train=("day-1",), labels=("click",), numbers=(Number(name="price"),), time=Time(name="at"),
+        root=root, labels=("click",), numbers=(Number(name="price"),), time=Time(name="at"),
         categories=tuple(Category(name=name) for name in NAMES),
         features=(Cross(columns=("site", "user"), name="pair"), Calendar(column="seen", take={"weekday": "weekday"})),
-        **settings,
+        **({"train": ("day-1",)} | settings),
     )  # fmt: skip
     return Source(data, 0, begun=begun)
 
 
-def extended(root, path: str, first: Source, knows: bool = True) -> Source:
+def extended(root, path, first, knows=True):
     """The run of `first` with another file. `knows`: its commit has the description."""
     kept = as_json(first.identity)
     assert kept["train"].pop("columns") if not knows else True
@@ -61,6 +61,12 @@ NEXT_DAY = {
     ),
     "ids as doubles": ({"item": [1.0, 2.0, None, 4.0], "site": [1.0, 2.0, None, 4.0]}, None),
     "nothing": ({"item": pa.nulls(4), "site": pa.nulls(4)}, None),
+    "no category": ({"item": None}, "'item' .*is missing, expected once; .*which has: "),
+    "renamed category": ({"item": None, "Item": TEXT}, "'item' .*is missing, expected once; did you mean 'Item'"),
+    "renamed input": ({"site": None, "si_te": TEXT}, "'pair' .*is made of 'site', .*did you mean 'si_te'"),
+    "renamed number": ({"price": None, "PRICE": TEXT}, "'price' .*is missing, expected once; did you mean 'PRICE'"),
+    "renamed label": ({"click": None, "Click": TEXT}, "'click' .*is missing, expected once; did you mean 'Click'"),
+    "renamed time": ({"at": None, "AT": TEXT}, "no column 'at', which data.time names; did you mean 'AT'"),
 }  # fmt: skip
 """Differences of the next day, each with its refusal."""
 
@@ -81,7 +87,14 @@ def test_the_next_day_is_refused_as_if_both_came_at_once(tmp_path, what, is_gone
         with pytest.raises(ValueError, match=said) as caught:
             extended(tmp_path, path, first, knows)
         assert path in str(caught.value)
-        assert ("the training data" in str(caught.value)) == (knows or is_gone or what != "zone")
+        assert ("the training data" in str(caught.value)) == ("holds" in said and (knows or is_gone or what != "zone"))
+
+
+def test_a_file_that_lacks_a_column_is_read_again_on_resume(tmp_path):
+    paths = write(tmp_path, 1), write(tmp_path, 2, item=None)
+    both = source(tmp_path, train=paths)
+    (tmp_path / paths[0]).unlink()
+    assert "'item' is missing in 1 of 1 files" in source(tmp_path, Begun(both.identity, done=1)).notes[0]
 
 
 def test_the_description_names_all_columns_and_no_identity(tmp_path):

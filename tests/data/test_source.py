@@ -1,11 +1,9 @@
 """Blocks of examples from Parquet files: their order, their layout, the memory that they take."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 from support.data.parquet_files import LIMIT, blocks_of, data_of, epoch_of, examples_in, key, numbers_of, write
+from support.data.row_files import num_open
 
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer, aligned_empty
 from pipeline.data.source import Source
@@ -146,12 +144,6 @@ def test_at_most_sixteen_files_are_open_at_a_time(tmp_path):
         write(tmp_path / f"train/{i:02d}.parquet", label=[0] * 2, c=[i] * 2, x=[i] * 2)
     source = Source(data_of(tmp_path, numbers=(Number(name="x"),)), 0)
     assert sorted(numbers_of(epoch_of(source))) == sorted([*range(40)] * 2)
-    assert len(open_files(tmp_path)) == 16
+    assert num_open(tmp_path) == 16
     source.close()
-    assert open_files(tmp_path) == []
-
-
-def open_files(folder):
-    """Files of the folder that this process has open."""
-    opened = (os.path.realpath(link) for link in Path("/proc/self/fd").iterdir())
-    return [path for path in opened if path.startswith(f"{folder}/")]
+    assert num_open(tmp_path) == 0

@@ -133,26 +133,19 @@ def test_the_test_after_training_forgets_coming_keys(data_root, tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    ("aucs", "expected"),
+    ("metric", "min_gain", "values", "expected"),
     [
-        ([], EpochVerdict(None, 0, 0)), ([0.5], EpochVerdict(0, 0, 0)), ([0.5, 0.6], EpochVerdict(1, 0, 0)),
-        ([0.6, 0.5], EpochVerdict(0, 1, 1)), ([0.6, 0.5, 0.55], EpochVerdict(0, 2, 2)),
-        ([0.6, 0.5, 0.7], EpochVerdict(2, 1, 0)), ([0.6, 0.6 + 1e-7], EpochVerdict(0, 1, 1)),
-        ([math.nan, 0.6, 0.5], EpochVerdict(1, 1, 1)), ([math.nan] * 3, EpochVerdict(None, 0, 0)),
-        ([0.6, math.nan, math.nan], EpochVerdict(0, 0, 0)), ([0.6, math.nan, 0.5], EpochVerdict(0, 1, 1)),
-        ([0.6, math.inf, 0.7], EpochVerdict(2, 0, 0)),
+        ("auc", 1e-6, [], (None, 0, 0)), ("auc", 1e-6, [0.5], (0, 0, 0)), ("auc", 1e-6, [0.5, 0.6], (1, 0, 0)),
+        ("auc", 1e-6, [0.6, 0.5], (0, 1, 1)), ("auc", 1e-6, [0.6, 0.5, 0.55], (0, 2, 2)),
+        ("auc", 1e-6, [0.6, 0.5, 0.7], (2, 1, 0)), ("auc", 1e-6, [0.6, 0.6 + 1e-7], (0, 1, 1)),
+        ("auc", 1e-6, [math.nan, 0.6, 0.5], (1, 1, 1)), ("auc", 1e-6, [math.nan] * 3, (None, 0, 0)),
+        ("auc", 1e-6, [0.6, math.nan, math.nan], (0, 0, 0)), ("auc", 1e-6, [0.6, math.nan, 0.5], (0, 1, 1)),
+        ("auc", 1e-6, [0.6, math.inf, 0.7], (2, 0, 0)), ("auc", 0.02, [0.6, 0.61, 0.615], (0, 2, 2)),
+        ("logloss", 1e-6, [0.5, 0.4, 0.45], (1, 1, 1)), ("ne", 1e-6, [0.5, 0.4, 0.45], (1, 1, 1)),
     ],
 )  # fmt: skip
-def test_the_verdict_has_the_best_epoch_and_counts_worse_ones(aucs, expected):
-    assert judge("auc", aucs, 1e-6) == expected
-
-
-def test_a_lower_logloss_is_better():
-    assert judge("logloss", [0.5, 0.4, 0.45], 1e-6) == judge("ne", [0.5, 0.4, 0.45], 1e-6) == EpochVerdict(1, 1, 1)
-
-
-def test_a_gain_that_is_too_small_is_none():
-    assert judge("auc", [0.6, 0.61, 0.615], 0.02) == EpochVerdict(0, 2, 2)
+def test_the_verdict_has_the_best_epoch_and_counts_worse_ones(metric, min_gain, values, expected):
+    assert judge(metric, values, min_gain) == EpochVerdict(*expected)
 
 
 def test_a_learning_rate_falls_to_its_floor_and_never_rises():

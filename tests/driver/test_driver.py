@@ -4,7 +4,6 @@ import dataclasses
 import gc
 import json
 import os
-import re
 import threading
 from contextlib import closing
 from types import SimpleNamespace
@@ -16,9 +15,8 @@ import pytest
 import zarr
 from conftest import make_table, make_workflow, write_data
 from safetensors.torch import load_file
-from support.depth import some
 from support.oracle.reference import Reference
-from support.runs.harness import make_driver, setup_of
+from support.runs.harness import THREE_TIERS, make_driver, setup_of
 from test_stop import write_workflow
 
 from pipeline.commits.manifest import Commits
@@ -27,7 +25,6 @@ from pipeline.data import source as source_module
 from pipeline.data.source import Source
 from pipeline.driver.open import open_local
 from pipeline.errors import PipelineError
-from pipeline.preflight.sizes import log_chunk_bytes
 from pipeline.records import Block, Refusal
 from pipeline.run import main
 from pipeline.stages import STAGES
@@ -39,7 +36,6 @@ from pipeline.training.build import build_model
 from pipeline.worker.placement import OnHost
 from pipeline.workflow import Category, Workflow
 
-THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 RESERVED = 2**64 - 1
 
 
@@ -217,59 +213,6 @@ def test_a_batch_that_cannot_fit_is_explained_and_loses_nothing(tmp_path, monkey
     assert f"the same command with a larger {setting} resumes" in said
     assert json.loads((run_dir / "result.json").read_text())["examples"] == 24
     assert same_rows(read_table(run_dir)[0], trained_on(workflow, 4))
-
-
-WORKFLOW = """
-from pipeline.models import DeepFM
-from pipeline.workflow import Category, Data, Model, Schedule, Storage, Workflow
-
-workflow = Workflow(
-    name="filling",
-    data=Data(root="{root}", train=("train.parquet",), labels=("label",), categories=(Category(name="c0"),)),
-    model=Model(kind=DeepFM, embedding_dim=2, args={{"hidden": [4]}}),
-    storage=Storage(
-        device="64 KiB", host="128 KiB", disk="{disk} B", read="4 MiB", map="4 MiB", chunk_rows=1024
-    ),
-    schedule=Schedule(batch_size=100, block_batches=2, look_ahead=1, threads=1),
-)
-"""
-CHUNK_BYTES = log_chunk_bytes(1024, 4 * (2 + 3 * 3 + 3))
-
-
-@pytest.mark.parametrize("flags", some([[], ["--serial"]], ["--serial"]), ids=["dask", "serial"])
-@pytest.mark.prove
-def test_a_run_stopped_by_the_disk_cap_is_an_error_and_can_go_on(tmp_path, capsys, flags):
-    """24,000 examples with a key each, of 26 chunks 20 for a commit and what may be merged; then the disk has more."""
-    columns = {"label": np.arange(24_000) % 2, "c0": np.arange(24_000)}
-    pq.write_table(pa.table(columns), tmp_path / "train.parquet", row_group_size=500)
-    file = tmp_path / "filling.py"
-    file.write_text(WORKFLOW.format(root=tmp_path, disk=26 * CHUNK_BYTES))
-    run_dir = tmp_path / "run"
-    command = [str(file), "--run-dir", str(run_dir), *flags]
-    assert main(command) == 1
-    out, err = capsys.readouterr()
-    said = re.search(
-        r"error: stopped before block (\d+) \(epoch 1, batch (\d+)\): block (\d+) \(2 batches, 200 keys\)", err
-    )
-    assert said, err
-    block, batch, again = map(int, said.groups())
-    assert batch == 2 * block == 2 * again
-    assert re.search(r"would need \d+ chunks and has 2\d; raise storage\.disk from 1.6 MiB to at least 1.\d MiB", err)
-    assert f"train, batch {batch}: the same command with a larger storage.disk resumes from there" in err
-    assert "Traceback" not in out + err
-    table = read_table(run_dir)[0]
-    assert len(table) == json.loads((run_dir / "result.json").read_text())["examples"] == 100 * batch
-    assert sum(f.stat().st_size for f in run_dir.rglob("*") if f.is_file()) <= 26 * CHUNK_BYTES
-    if flags:
-        results = []
-        for directory, setting in (
-            (run_dir, "storage.disk=16 MiB"),
-            (tmp_path / "never-stopped", "storage.disk=1 GiB"),
-        ):
-            assert main([str(file), *flags, "--set", setting, "--run-dir", str(directory)]) == 0
-            results.append(json.loads((directory / "result.json").read_text()))
-        assert results[0]["fingerprint"] == results[1]["fingerprint"]
-        assert [(r["rows"], r["examples"], r["stopped"]) for r in results] == [(24_000, 24_000, None)] * 2
 
 
 def test_rings_fit_later_blocks_after_a_first_window_of_few_keys(tmp_path, monkeypatch):

@@ -1,6 +1,8 @@
-"""Caps that the run chose itself grow when a block does not fit them, and change no bit; given caps do not grow."""
+"""Caps that do not hold a later block: those that the run chose grow, and change no bit; of given ones the message has
+the size to set, with which the same command resumes to the same bits."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +31,7 @@ workflow = Workflow(
         shuffle_window=0,
     ),
     model=Model(kind=DeepFM, embedding_dim=2, args={{"hidden": [4]}}),
-    storage=Storage(chunk_rows=1024),
+    storage=Storage({storage}chunk_rows=1024),
     schedule=Schedule(batch_size=100, block_batches=2, look_ahead=1, threads=1),
 )
 """
@@ -40,15 +42,18 @@ TESTED = [FEW, 'data.validation=["more.parquet"]', 'data.test=["both.parquet"]',
 ALL = {"map", "read", "host", "device"}
 
 
+def write_growing(root, num_few, num_many, storage=""):
+    """Workflow file. The first examples have one key, and the later ones 16,000 others, each of them in one example."""
+    few, many = [[0]] * num_few, np.arange(1, 16_001).reshape(num_many, -1).tolist()
+    for name, items in (("few", few), ("more", few), ("both", [*few, *many])):
+        pq.write_table(pa.table({"label": np.arange(len(items)) % 2, "items": items}), root / f"{name}.parquet")
+    (root / "growing.py").write_text(WORKFLOW.format(root=root, storage=storage))
+    return str(root / "growing.py")
+
+
 @pytest.fixture(scope="module")
 def growing(tmp_path_factory):
-    """Workflow file. 1,100 examples have one key, and 100 others have 160 new keys each."""
-    root = tmp_path_factory.mktemp("growing")
-    few, many = [[0]] * 1100, np.arange(1, 16_001).reshape(100, 160).tolist()
-    for name, items in (("few", few), ("more", few), ("many", many), ("both", [*few, *many])):
-        pq.write_table(pa.table({"label": np.arange(len(items)) % 2, "items": items}), root / f"{name}.parquet")
-    (root / "growing.py").write_text(WORKFLOW.format(root=root))
-    return str(root / "growing.py")
+    return write_growing(tmp_path_factory.mktemp("growing"), 1100, 100)
 
 
 def trained(command, run_dir):
@@ -56,6 +61,52 @@ def trained(command, run_dir):
     result = json.loads((run_dir / "result.json").read_text())
     assert result["stopped"] is None
     return result["fingerprint"], [(one["split"], one["logloss"]) for one in result["epochs"]]
+
+
+GIVEN = 'device="4 MiB", host="4 MiB", disk="64 MiB", read="8 MiB", map="4 MiB", '
+
+
+@pytest.fixture(scope="module")
+def with_given_caps(tmp_path_factory):
+    """Command of a workflow with all caps, and what it ends with."""
+    root = tmp_path_factory.mktemp("given")
+    command = [write_growing(root, 400, 800, GIVEN), "--serial"]
+    return command, trained(command, root / "undisturbed")
+
+
+def cap_in(message):
+    """Name and size of the cap that the message says to raise."""
+    kept = r" is kept, up to epoch 1, .*: the same command with a larger storage\.\w+ resumes"
+    assert re.search(kept, message), message
+    return re.search(r"; raise (storage\.\w+) from .* to at least (\S+ \w+)", message).groups()
+
+
+MOST_RAISES = 8
+TOO_SMALL = [
+    ("storage.map=650 KiB", "the key map would need "),
+    ("storage.host=128 KiB", "a staging buffer would need "),
+    ("storage.device=64 KiB", "an outgoing buffer would need "),
+    ("storage.device=117 KiB", "the device slab would need "),
+    ("storage.read=594 KiB", "its examples would need "),
+]
+
+
+@pytest.mark.parametrize(("small", "said"), some(TOO_SMALL, TOO_SMALL[0], TOO_SMALL[2], several=True))
+def test_a_run_goes_on_with_the_cap_that_its_message_names(with_given_caps, tmp_path, capsys, small, said):
+    """The message names what the refused block needs; a later block may need more again."""
+    command, expected = with_given_caps
+    name, _, size = small.partition("=")
+    messages = []
+    for _ in range(MOST_RAISES):
+        if main([*command, "--run-dir", str(tmp_path), "--set", f"{name}={size}"]) == 0:
+            break
+        messages.append(message := capsys.readouterr().err[-1000:].partition("error: ")[2].strip())
+        assert not re.search(r"\d{8}|\d,\d{3},\d{3}", message), "sizes are in the units of settings"
+        raised, size = cap_in(message)
+        assert raised == name
+    assert said in messages[0]
+    # The same command, which has ended, has the result.
+    assert trained([*command, "--set", f"{name}={size}"], tmp_path) == expected
 
 
 CASES = [

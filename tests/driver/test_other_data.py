@@ -8,8 +8,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
-from support.faults.killed_after_commit import SIZES, changed, kill_after
-from support.runs.harness import make_driver, run
+from support.data.parquet_files import with_columns
+from support.faults.killed_after_commit import changed, kill_after
+from support.runs.harness import THREE_TIERS, make_driver, run
 
 from pipeline.errors import PipelineError
 from pipeline.workflow import Commit
@@ -22,7 +23,7 @@ def workflow(data_root):
 
 @pytest.fixture(scope="module")
 def whole(workflow):
-    return run(workflow, **SIZES)
+    return run(workflow, **THREE_TIERS)
 
 
 def rewrite(change, name="train-0.parquet", row_group_size=8):
@@ -36,7 +37,7 @@ def rewrite(change, name="train-0.parquet", row_group_size=8):
 
 
 def column(name, change):
-    return lambda table: table.set_column(table.column_names.index(name), name, change(table[name]))
+    return lambda table: with_columns(table, **{name: change(table[name])})
 
 
 def swapped(root):
@@ -82,7 +83,7 @@ def test_other_training_data_is_refused_with_a_difference(workflow, tmp_path, tm
     kill_after(1, elsewhere, run_dir, monkeypatch)
     change(root)
     with pytest.raises(ValueError, match=r"another workflow:\n +data\.train: .*" + said) as caught:
-        make_driver(elsewhere, run_dir, **SIZES)
+        make_driver(elsewhere, run_dir, **THREE_TIERS)
     assert "batch norm" not in str(caught.value)
 
 
@@ -98,7 +99,7 @@ def test_the_same_data_moved_elsewhere_goes_on_without_a_warning(
     kill_after(1, workflow, tmp_path / "run", monkeypatch)
     root = copy_of(workflow, tmp_path_factory)
     moved = changed(workflow, data__root=root, data__train=("train-0.parquet", "*-1.parquet"))
-    driver = make_driver(moved, tmp_path / "run", **SIZES)
+    driver = make_driver(moved, tmp_path / "run", **THREE_TIERS)
     assert driver.warnings == []
     assert driver.run()["fingerprint"] == whole["fingerprint"]
 
@@ -107,7 +108,7 @@ def test_other_test_data_is_warned_about_and_named_in_metrics(workflow, whole, t
     kill_after(1, workflow, tmp_path / "run", monkeypatch)
     root = copy_of(workflow, tmp_path_factory)
     rewrite(lambda table: table.slice(2), "test.parquet")(root)
-    driver = make_driver(changed(workflow, data__root=root), tmp_path / "run", **SIZES)
+    driver = make_driver(changed(workflow, data__root=root), tmp_path / "run", **THREE_TIERS)
     said = "metrics of test are from here on of other data, and cannot be compared with earlier ones: test.parquet: row"
     assert [warning[: len(said)] for warning in driver.warnings] == [said]
     result = driver.run()
@@ -121,7 +122,7 @@ def test_other_test_data_is_warned_about_and_named_in_metrics(workflow, whole, t
 @pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "in place"])
 def test_a_file_changed_during_a_run_ends_it_until_restored(workflow, whole, tmp_path, tmp_path_factory, replaced):
     root = copy_of(workflow, tmp_path_factory)
-    driver = make_driver(changed(workflow, data__root=root), tmp_path / "run", **SIZES)
+    driver = make_driver(changed(workflow, data__root=root), tmp_path / "run", **THREE_TIERS)
     watch, file, before = driver.runner.watch, root / "train-1.parquet", (root / "train-1.parquet").read_bytes()
 
     def overwrite(done):
@@ -138,12 +139,13 @@ def test_a_file_changed_during_a_run_ends_it_until_restored(workflow, whole, tmp
     ):
         driver.run()
     file.write_bytes(before)
-    assert make_driver(driver.setup.workflow, tmp_path / "run", **SIZES).run()["fingerprint"] == whole["fingerprint"]
+    again = make_driver(driver.setup.workflow, tmp_path / "run", **THREE_TIERS).run()
+    assert again["fingerprint"] == whole["fingerprint"]
 
 
 def test_a_file_rewritten_with_the_same_bytes_changes_nothing(workflow, whole, tmp_path, tmp_path_factory):
     root = copy_of(workflow, tmp_path_factory)
-    driver = make_driver(changed(workflow, data__root=root), tmp_path / "run", **SIZES)
+    driver = make_driver(changed(workflow, data__root=root), tmp_path / "run", **THREE_TIERS)
     watch = driver.runner.watch
 
     def rewrite_all(done):

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow
 from support.depth import some
-from support.faults.killed_after_commit import SIZES, kill_after
-from support.runs.harness import make_driver
+from support.faults.killed_after_commit import kill_after
+from support.runs.harness import THREE_TIERS, make_driver
 
 from pipeline.storage.durable import own_checksum
 from pipeline.storage.files import Damaged, checksum
@@ -28,7 +28,7 @@ def finished(workflow, tmp_path_factory):
     """The folder of a run that ended, and its result. Tests work on copies."""
     run_dir = tmp_path_factory.mktemp("finished") / "run"
     run_dir.mkdir()
-    return run_dir, make_driver(workflow, run_dir, **SIZES).run()
+    return run_dir, make_driver(workflow, run_dir, **THREE_TIERS).run()
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_damaged_outputs_are_found_and_written_again(workflow, finished, tmp_pat
     wrong = name in ("model.safetensors", "metrics.jsonl") or (name == "result.json" and how == "changed")
     assert verify(tmp_path) == verify(tmp_path, repair=True) == wrong
     assert (f"{file}: " in capsys.readouterr().out) == wrong
-    again = make_driver(workflow, tmp_path, **SIZES).run()
+    again = make_driver(workflow, tmp_path, **THREE_TIERS).run()
     assert all(again[key] == first[key] for key in ("fingerprint", "auc", "epochs", "files"))
     assert name == "result.json" or file.read_bytes() == content
     assert json.loads((tmp_path / "result.json").read_text()) == again
@@ -90,7 +90,7 @@ def test_a_forged_result_is_reported_and_written_again(workflow, finished, tmp_p
     (run_dir / "result.json").write_text(json.dumps(result | {"checksum": own_checksum(result)}))
     assert verify(run_dir) == 1
     assert "result.json" in capsys.readouterr().out
-    again = make_driver(workflow, run_dir, **SIZES).run()
+    again = make_driver(workflow, run_dir, **THREE_TIERS).run()
     assert all(again[key] == finished[1][key] for key in ("fingerprint", "auc", "epochs", "files", "data"))
     assert verify(run_dir) == 0
 
@@ -102,8 +102,8 @@ def test_a_result_is_rewritten_only_for_the_data_of_its_metrics(workflow, finish
     (run_dir / "result.json").unlink()
     elsewhere = workflow.model_copy(update={"data": workflow.data.model_copy(update={"root": root})})
     with pytest.raises(ValueError, match="its results are not those of this workflow"):
-        make_driver(elsewhere, run_dir, **SIZES)
-    assert make_driver(workflow, run_dir, **SIZES).run()["data"] == finished[1]["data"]
+        make_driver(elsewhere, run_dir, **THREE_TIERS)
+    assert make_driver(workflow, run_dir, **THREE_TIERS).run()["data"] == finished[1]["data"]
 
 
 def test_verify_names_a_chunk_longer_than_memory(finished, tmp_path, capsys):
@@ -123,7 +123,7 @@ def test_a_class_that_only_the_run_names_is_never_imported(workflow, killed, tmp
     forge(tmp_path / "run", lambda commit: commit["state"]["workflow"]["model"].update(kind=kind))
     before = set(sys.modules)
     with pytest.raises(ValueError, match=r'model\.kind: was "' + kind):
-        make_driver(workflow, tmp_path / "run", **SIZES)
+        make_driver(workflow, tmp_path / "run", **THREE_TIERS)
     assert not (tmp_path / "ran").exists()
     assert set(sys.modules) == before
 
@@ -164,7 +164,7 @@ def test_a_state_that_no_run_can_have_written_is_refused(workflow, killed, tmp_p
     copy(killed[1], tmp_path)
     forge(tmp_path, lambda commit: FORGED[what](commit["state"]))
     with pytest.raises((Damaged, ValueError), match=r"state\.|cannot be read|model\.kind"):
-        make_driver(workflow, tmp_path, **SIZES)
+        make_driver(workflow, tmp_path, **THREE_TIERS)
     # What depends on workflow and data is for the run to say.
     assert verify(tmp_path) == (what not in ("batch 1,000,000", "another batch", "epoch 7", "workflow", "model"))
 
@@ -183,7 +183,7 @@ def test_a_linked_folder_is_refused_and_its_target_is_unchanged(workflow, killed
     (run_dir / folder).symlink_to(elsewhere)
     before = {file: file.read_bytes() for file in elsewhere.rglob("*") if file.is_file()}
     with pytest.raises(ValueError, match=rf"{folder} is a symbolic link \(to {elsewhere}\)"):
-        make_driver(workflow, run_dir, **SIZES) if by == "run" else verify(run_dir, repair=True)
+        make_driver(workflow, run_dir, **THREE_TIERS) if by == "run" else verify(run_dir, repair=True)
     assert {file: file.read_bytes() for file in elsewhere.rglob("*") if file.is_file()} == before
 
 
@@ -196,7 +196,7 @@ def test_files_of_a_user_in_a_run_directory_survive_a_resume(workflow, finished,
     for name in names:
         (tmp_path / name).write_text("mine")
     (tmp_path / "table.zarr/rows/c.999999.0").mkdir()
-    assert make_driver(workflow, tmp_path, **SIZES).run()["fingerprint"] == finished[1]["fingerprint"]
+    assert make_driver(workflow, tmp_path, **THREE_TIERS).run()["fingerprint"] == finished[1]["fingerprint"]
     assert verify(tmp_path, repair=True) == 0
     assert [(tmp_path / name).read_text() for name in names] == ["mine"] * len(names)
     assert (tmp_path / "table.zarr/rows/c.999999.0").is_dir()
@@ -207,5 +207,5 @@ def test_space_is_not_reserved_through_a_link(workflow, finished, killed, tmp_pa
     mine.write_text("mine")
     (run_dir / "reserve").unlink()
     (run_dir / "reserve").symlink_to(mine)
-    assert make_driver(workflow, run_dir, **SIZES).run()["fingerprint"] == finished[1]["fingerprint"]
+    assert make_driver(workflow, run_dir, **THREE_TIERS).run()["fingerprint"] == finished[1]["fingerprint"]
     assert mine.read_text() == "mine"

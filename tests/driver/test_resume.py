@@ -6,9 +6,10 @@ import shutil
 import pyarrow.parquet as pq
 import pytest
 from conftest import CATEGORIES, make_workflow
+from support.data.row_files import flip
 from support.depth import some
-from support.faults.killed_after_commit import SIZES, changed, kill_after
-from support.runs.harness import make_driver, printed, run
+from support.faults.killed_after_commit import changed, kill_after
+from support.runs.harness import THREE_TIERS, make_driver, printed, run
 
 from pipeline.data.agenda import Position
 from pipeline.data.source import Source
@@ -29,13 +30,13 @@ def workflow(data_root):
 
 @pytest.fixture(scope="module")
 def whole(workflow):
-    return run(workflow, **SIZES)
+    return run(workflow, **THREE_TIERS)
 
 
 @pytest.mark.parametrize("commits", some([1, 2, 5, 6], 2, 6))
 def test_a_killed_run_resumes_to_the_same_result(workflow, whole, tmp_path, monkeypatch, commits):
     kill_after(commits, workflow, tmp_path, monkeypatch)
-    result = make_driver(workflow, tmp_path, **SIZES).run()
+    result = make_driver(workflow, tmp_path, **THREE_TIERS).run()
     for name in ("fingerprint", "epochs", "examples", "rows", "auc", "split"):
         assert result[name] == whole[name]
     assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1]) == whole["epochs"][-1]
@@ -45,22 +46,15 @@ CHANGE_NO_BIT = [
     {"schedule__block_batches": 5},
     {"schedule__block_batches": 1, "schedule__look_ahead": 4},
     {"name": "other", "storage__log_multiple": 4.0, "storage__log_growth": 0.2, "commit": Commit(keep=1)},
+    {"metrics": Metrics(group="user", progressive=True)},
 ]
 
 
-@pytest.mark.parametrize("changes", CHANGE_NO_BIT, ids=["larger blocks", "smaller blocks", "storage"])
+@pytest.mark.parametrize("changes", CHANGE_NO_BIT, ids=["larger blocks", "smaller blocks", "storage", "metrics"])
 def test_harmless_changes_are_accepted_and_change_no_bit(workflow, whole, tmp_path, monkeypatch, changes):
     kill_after(4, workflow, tmp_path, monkeypatch)
     sizes = {"device_rows": 300, "host_rows": 0, "chunk_rows": 4}
     driver = make_driver(changed(workflow, **changes), tmp_path, **sizes)
-    assert driver.warnings == []
-    result = driver.run()
-    assert (result["fingerprint"], result["epochs"]) == (whole["fingerprint"], whole["epochs"])
-
-
-def test_other_metrics_are_accepted_and_change_no_bit(workflow, whole, tmp_path, monkeypatch):
-    kill_after(4, workflow, tmp_path, monkeypatch)
-    driver = make_driver(changed(workflow, metrics=Metrics(group="user", progressive=True)), tmp_path, **SIZES)
     assert driver.warnings == []
     result = driver.run()
     assert result["fingerprint"] == whole["fingerprint"]
@@ -71,9 +65,9 @@ def test_other_metrics_are_accepted_and_change_no_bit(workflow, whole, tmp_path,
 def test_a_change_of_the_executor_changes_no_bit(workflow, whole, client, tmp_path, monkeypatch):
     kill_after(3, workflow, tmp_path, monkeypatch)
     kill_after(3, workflow, tmp_path, monkeypatch, client)
-    result = make_driver(workflow, tmp_path, client, **SIZES).run()
+    result = make_driver(workflow, tmp_path, client, **THREE_TIERS).run()
     assert result["fingerprint"] == whole["fingerprint"]
-    assert make_driver(workflow, tmp_path, **SIZES).run() == result
+    assert make_driver(workflow, tmp_path, **THREE_TIERS).run() == result
 
 
 @pytest.mark.parametrize("kill", [None, 3])
@@ -82,8 +76,8 @@ def test_epochs_added_later_end_like_epochs_requested_at_once(workflow, whole, t
     if kill:
         kill_after(kill, fewer, tmp_path, monkeypatch)
     else:
-        make_driver(fewer, tmp_path, **SIZES).run()
-    result = make_driver(workflow, tmp_path, **SIZES).run()
+        make_driver(fewer, tmp_path, **THREE_TIERS).run()
+    result = make_driver(workflow, tmp_path, **THREE_TIERS).run()
     assert result["fingerprint"] == whole["fingerprint"]
     assert [e for e in result["epochs"] if e["split"] == "validation"] == whole["epochs"][:2]
     assert result["epochs"][-1] == whole["epochs"][-1]
@@ -96,7 +90,7 @@ def test_fewer_epochs_than_were_begun_are_refused(workflow, tmp_path, monkeypatc
     state = json.loads((sorted((tmp_path / "commits").glob("*.json"))[-1]).read_text())["commit"]["state"]
     assert (state["position"]["epoch"], state["position"]["batch"] > 0) == (1, True)
     with pytest.raises(ValueError, match=r"schedule\.epochs: was 2, is 1, and"):
-        make_driver(changed(workflow, schedule__epochs=1), tmp_path, **SIZES)
+        make_driver(changed(workflow, schedule__epochs=1), tmp_path, **THREE_TIERS)
 
 
 def test_a_difference_that_changes_bits_is_refused_and_named(workflow, tmp_path, monkeypatch):
@@ -106,7 +100,7 @@ def test_a_difference_that_changes_bits_is_refused_and_named(workflow, tmp_path,
         storage__chunk_rows=2048, schedule__look_ahead=1,
     )  # fmt: skip
     with pytest.raises(ValueError, match="holds a commit of another workflow") as caught:
-        make_driver(other, tmp_path, **SIZES)
+        make_driver(other, tmp_path, **THREE_TIERS)
     said = str(caught.value)
     for line in (
         "seed: was 7, is 8", "schedule.batch_size: was 6, is 7", "model.embedding_dim: was 3, is 4",
@@ -136,7 +130,7 @@ def test_changes_that_alter_later_bits_get_a_warning(workflow, tmp_path, monkeyp
     slower = workflow.optimizer.model_copy(update={"dense": workflow.optimizer.dense.model_copy(update={"lr": 0.5})})
     with monkeypatch.context() as patched:
         patched.setattr("pipeline.driver.resume.version", lambda name: "0.0")
-        driver = make_driver(changed(workflow, optimizer=slower, schedule__threads=2), tmp_path, **SIZES)
+        driver = make_driver(changed(workflow, optimizer=slower, schedule__threads=2), tmp_path, **THREE_TIERS)
     driver.run()
     lines = [line for line in printed(driver).splitlines() if "the result will not be bit-identical" in line]
     for part in ("optimizer.dense.lr: was 0.01, is 0.5", "schedule.threads: was 1, is 2", "torch: was "):
@@ -160,7 +154,7 @@ def test_an_interrupted_evaluation_is_counted_once_and_in_full(workflow, whole, 
         patched.setattr(StageRunner, "_plan", pausing)
         kill_after(1, one, tmp_path, monkeypatch, device_rows=4096)
     assert seen[-1].split == "validation"
-    driver = make_driver(one, tmp_path, **SIZES)
+    driver = make_driver(one, tmp_path, **THREE_TIERS)
     assert driver.committer.position == Position(0, "validation", 0)
     result = driver.run()
     assert (result["fingerprint"], result["epochs"]) == (whole["fingerprint"], whole["epochs"])
@@ -168,31 +162,25 @@ def test_an_interrupted_evaluation_is_counted_once_and_in_full(workflow, whole, 
 
 
 def test_a_finished_run_keeps_its_result_without_training_again(workflow, tmp_path):
-    first = make_driver(workflow, tmp_path, **SIZES).run()
+    first = make_driver(workflow, tmp_path, **THREE_TIERS).run()
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file() and "commits" in str(p)}
-    assert make_driver(workflow, tmp_path, **SIZES).run() == first
+    assert make_driver(workflow, tmp_path, **THREE_TIERS).run() == first
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file() and "commits" in str(p)} == before
     (tmp_path / "result.json").unlink()
-    again = make_driver(workflow, tmp_path, **SIZES).run()
+    again = make_driver(workflow, tmp_path, **THREE_TIERS).run()
     for name in ("fingerprint", "epochs", "examples", "rows"):
         assert again[name] == first[name]
 
 
 def test_the_commit_of_the_best_epoch_is_kept(workflow, tmp_path):
     longer = changed(workflow, schedule__epochs=4, commit=Commit(every_blocks=3, keep=1))
-    result = make_driver(longer, tmp_path, **SIZES).run()
+    result = make_driver(longer, tmp_path, **THREE_TIERS).run()
     aucs = [e["auc"] for e in result["epochs"] if e["split"] == "validation"]
     manifests = [json.loads(p.read_text())["commit"] for p in sorted((tmp_path / "commits").glob("*.json"))]
     best = [m for m in manifests if m["name"] == "best"]
     assert len(best) == 1
     assert len([e for e in best[0]["state"]["epochs"] if e["split"] == "validation"]) == 1 + aucs.index(max(aucs))
     assert len(manifests) <= 2
-
-
-def test_a_description_is_the_same_after_json(workflow, described):
-    now = described()
-    assert json.loads(json.dumps(now)) == now
-    assert check_same_run(json.loads(json.dumps(now)), now, Position(2, "train", 0)) == []
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +245,7 @@ def test_other_processor_instructions_are_warned_about(workflow, described, monk
 def test_every_commit_follows_at_least_one_block(workflow, whole, client, tmp_path):
     """However short the time between two: each comes after a block at least; without them there are three."""
     impatient = changed(workflow, commit=Commit(every_minutes=1e-9))
-    driver = make_driver(impatient, tmp_path, client, **SIZES)
+    driver = make_driver(impatient, tmp_path, client, **THREE_TIERS)
     result = driver.run()
     blocks = len(list(driver.agenda.blocks(workflow.schedule.block_batches)))
     assert result["fingerprint"] == whole["fingerprint"]
@@ -267,12 +255,10 @@ def test_every_commit_follows_at_least_one_block(workflow, whole, client, tmp_pa
 def test_older_commits_stay_until_the_newest_has_been_read(workflow, tmp_path, monkeypatch):
     kill_after(4, workflow, tmp_path, monkeypatch)
     *older, newest = sorted((tmp_path / "commits").glob("*.safetensors"))
-    content = bytearray(newest.read_bytes())
-    content[-1] ^= 1
-    newest.write_bytes(content)
+    flip(newest, -1)
     before = sorted(p.name for p in tmp_path.rglob("*") if p.is_file())
     with pytest.raises(Damaged, match=f"{newest.name}: its checksum"):
-        make_driver(changed(workflow, commit=Commit(keep=1, keep_best=False)), tmp_path, **SIZES)
+        make_driver(changed(workflow, commit=Commit(keep=1, keep_best=False)), tmp_path, **THREE_TIERS)
     assert older
     assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file()) == before
 
@@ -314,22 +300,22 @@ def test_an_edited_model_goes_on_with_a_warning(workflow, described):
 @pytest.mark.parametrize("plateau", [None, Plateau(metric="logloss", stop_after=1)], ids=["the last", "the best"])
 def test_a_test_split_that_is_added_later_is_tested_as_at_once(workflow, tmp_path, plateau):
     workflow = workflow.with_settings({"schedule.plateau": plateau, "schedule.epochs": 3})
-    run_dir, whole = tmp_path / "run", run(workflow, **SIZES)
-    without = make_driver(workflow.with_settings({"data.test": ()}), run_dir, **SIZES).run()
+    run_dir, whole = tmp_path / "run", run(workflow, **THREE_TIERS)
+    without = make_driver(workflow.with_settings({"data.test": ()}), run_dir, **THREE_TIERS).run()
     assert without["epochs"] == whole["epochs"][:-1]
 
     def say_finished():
         return finished(plan_session(workflow, run_dir, True, None, None, print))
 
     assert not say_finished()
-    driver = make_driver(workflow, run_dir, **SIZES)
+    driver = make_driver(workflow, run_dir, **THREE_TIERS)
     assert driver.warnings == []
     found = driver.run()
     assert (found["epochs"], found["fingerprint"]) == (whole["epochs"], whole["fingerprint"])
     assert say_finished()
-    assert make_driver(workflow, run_dir, **SIZES).run() == found
+    assert make_driver(workflow, run_dir, **THREE_TIERS).run() == found
     other = changed(workflow, **rewritten_test(workflow, tmp_path))
-    again = make_driver(other, run_dir, **SIZES).run()
+    again = make_driver(other, run_dir, **THREE_TIERS).run()
     assert again["epochs"][:-1] == found["epochs"][:-1]
     assert again["epochs"][-1]["examples"] == found["epochs"][-1]["examples"] - 2
 
@@ -344,7 +330,7 @@ def rewritten_test(workflow, tmp_path):
 @pytest.fixture(scope="module")
 def ended(workflow, tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("ended")
-    make_driver(workflow, run_dir, **SIZES).run()
+    make_driver(workflow, run_dir, **THREE_TIERS).run()
     return run_dir
 
 
@@ -352,7 +338,7 @@ def test_a_finished_run_reserves_no_disk_until_it_goes_on(workflow, ended, tmp_p
     run_dir = tmp_path / "run"
     shutil.copytree(ended, run_dir)
     assert not (run_dir / "reserve").exists()
-    driver = make_driver(changed(workflow, schedule__epochs=workflow.schedule.epochs + 1), run_dir, **SIZES)
+    driver = make_driver(changed(workflow, schedule__epochs=workflow.schedule.epochs + 1), run_dir, **THREE_TIERS)
     assert (run_dir / "reserve").stat().st_size > 0
     driver.run()
     assert not (run_dir / "reserve").exists()
@@ -375,7 +361,7 @@ def test_old_results_answer_no_other_question(workflow, ended, tmp_path, what, w
     if not whole:
         (run_dir / "result.json").unlink()
     with pytest.raises(ValueError, match=f"(?s)has ended, and its results are not those of this workflow.*{said}"):
-        make_driver(other, run_dir, **SIZES)
+        make_driver(other, run_dir, **THREE_TIERS)
     session = plan_session(other, run_dir, True, None, None, print)
     with pytest.raises(ValueError, match=f"(?s)has ended, and its results are not.*{said}"):
         finished(session)

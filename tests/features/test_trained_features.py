@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow
+from support.data.parquet_files import rewritten, with_columns
 from support.depth import some
 from support.oracle.features import with_made
 from support.oracle.reference import Reference
-from support.runs.harness import run
+from support.runs.harness import THREE_TIERS, run
 
 from pipeline.api import (
     Bucket,
@@ -40,7 +41,6 @@ from pipeline.serving.served_model import ServedModel, inputs_of
 from pipeline.verify import verify
 from pipeline.workflow import Category, Number
 
-THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 NUMBERS = (Number(name="price_std"), Number(name="x0"), Number(name="brand_price"))
 CATEGORIES = (
     Category(name="history", table="item", pooling="mean"), Category(name="item"), Category(name="country"),
@@ -247,11 +247,9 @@ def test_files_tables_and_requests_are_read_alike(root, run_dir, tmp_path, rows)
 
 
 def test_a_file_without_an_input_has_null_in_its_place(root, tmp_path):
-    for path in root.glob("*.parquet"):
-        table = pq.read_table(path)
-        if path.name == "train-1.parquet":
-            table = table.drop_columns(["age", "when"])
-        pq.write_table(table, tmp_path / path.name, row_group_size=8)
+    rewritten(root, tmp_path, lambda table: table)
+    table = pq.read_table(root / "train-1.parquet").drop_columns(["age", "when"])
+    pq.write_table(table, tmp_path / "train-1.parquet", row_group_size=8)
     with train(make(tmp_path, epochs=1), tmp_path / "run", serial=True, verbose=False) as opened:
         assert opened.result["examples"] == 90
 
@@ -259,13 +257,12 @@ def test_a_file_without_an_input_has_null_in_its_place(root, tmp_path):
 @pytest.mark.parametrize("column", ["user", "item"])
 def test_an_input_of_another_kind_than_in_training_is_refused(root, run_dir, column):
     table = pq.read_table(root / "test.parquet")
-    at = table.schema.get_field_index(column)
     with open_run(run_dir) as opened:
         scores = opened.predict(table)
-        as_floats = table.set_column(at, column, table.column(column).cast(pa.float64()))
+        as_floats = with_columns(table, **{column: table.column(column).cast(pa.float64())})
         assert opened.predict(as_floats) == scores, "as pandas has integers of which some are missing"
         with pytest.raises(ValueError, match=rf"column '{column}'.* string"):
-            opened.predict(table.set_column(at, column, table.column(column).cast(pa.string())))
+            opened.predict(with_columns(table, **{column: table.column(column).cast(pa.string())}))
         assert opened.predict(table.append_column("hour", table.column("age"))) == scores, "no input"
 
 

@@ -19,13 +19,12 @@ def rng():
 SIZES = ((9, 0, 1), (9, 6, 3), (3_000_000, 1_000_000, 11), (50, 40, 70))
 CATCHES_UP = [kind for kind in RULE_NUMBERS if kind != "ftrl"]
 SMALL = [
-    ("hashing", 300), ("rows", 500, 300, 38), ("rows", 500, 300, 53), ("narrow", 500, 300, 11),
+    ("rows", 500, 300, 38), ("rows", 500, 300, 53), ("narrow", 500, 300, 11),
     *(("update", kind, 500, 300, 11) for kind in RULE_NUMBERS), ("clip", 300, 11, (0.01, 1e-4)),
     ("clear_unused", 500, 300), *(("catch_up", kind, 500, 300, 11) for kind in CATCHES_UP),
 ]  # fmt: skip
 """Check of `twins`, and its arguments."""
 LARGE = [
-    *(("hashing", size) for size in (0, 1, 1000, 3_000_000)),
     *(("rows", *size) for size in ((5, 0, 4), (11, 9, 7), (4_000_000, 1_500_000, 38), (999, 700, 53))),
     *(("narrow", *size) for size in ((9, 0, 1), (11, 9, 70), (2_000_000, 1_000_000, 17))),
     *(("update", kind, *size) for kind in RULE_NUMBERS for size in SIZES),

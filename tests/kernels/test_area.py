@@ -37,9 +37,11 @@ def running_sums(rows):
 
 
 @settings(deadline=None, max_examples=150)
-@given(examples.filter(bool))
-def test_the_sums_have_the_bits_of_running_sums(rows):
-    assert sums_of(rows) == running_sums(rows)
+@given(examples.filter(bool), st.data())
+def test_the_sums_have_the_bits_of_running_sums(rows, data):
+    """Wherever calls end."""
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=5)))
+    assert sums_of(rows, cuts) == running_sums(rows)
 
 
 @settings(deadline=None, max_examples=150)
@@ -49,10 +51,3 @@ def test_the_area_matches_that_of_all_pairs(rows):
     area, counted, _ = group_areas_reference(np.zeros(len(rows), np.uint64), *columns(rows))
     if counted:
         assert twice / (2 * negative * positive) == pytest.approx(area / counted, rel=1e-9)
-
-
-@settings(deadline=None, max_examples=150)
-@given(examples, st.data())
-def test_where_a_call_ends_never_changes_the_bits(rows, data):
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=5)))
-    assert sums_of(rows, cuts) == sums_of(rows)

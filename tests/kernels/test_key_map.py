@@ -71,15 +71,6 @@ def keys_of(mixed):
     return unmixed(PARTITION << BITS | one for one in mixed)
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.lists(st.integers(0, 2**64 - 2), max_size=200))
-def test_a_key_is_counted_in_the_partition_of_its_high_bits(keys):
-    counts_P = np.full(NUM_PARTITIONS, 7, np.int64)
-    count_keys(np.array(keys, np.uint64), counts_P)
-    partitions = [mix_reference(key) >> BITS for key in keys]
-    assert counts_P.tolist() == [partitions.count(p) for p in range(NUM_PARTITIONS)]
-
-
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.lists(st.floats(0, 50), min_size=1, max_size=5))
 def test_the_least_size_is_the_first_that_is_enough(steps, needed):
     sizes = np.cumsum([*steps, 60])

@@ -15,9 +15,12 @@ SIZES = st.one_of(st.integers(0, 9), st.sampled_from([RUN - 1, RUN, RUN + 1, 300
 POOLS = {num: Threads(num) for num in (1, 2, 3, 5)}
 
 
-def make_keys(seed, size, num_keys):
+MIXING = 0x9E3779B97F4A7C15
+
+
+def make_keys(seed, size, num_keys, factor=MIXING):
     rng = np.random.default_rng(seed)
-    return rng.integers(0, num_keys, size).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return rng.integers(0, num_keys, size).astype(np.uint64) * np.uint64(factor)
 
 
 def parts_of(keys_V, num_parts, in_place):
@@ -33,10 +36,12 @@ def parts_of(keys_V, num_parts, in_place):
 
 @settings(deadline=None, max_examples=150)
 @given(
-    st.integers(0, 2**32), SIZES, st.sampled_from([1, 2, 40, 10**9]), st.sampled_from([*POOLS]), st.booleans()
+    st.integers(0, 2**32), SIZES, st.sampled_from([1, 2, 40, 10**9]), st.sampled_from([1 << 20, 1 << 33, MIXING]),
+    st.sampled_from([*POOLS]), st.booleans(),
 )  # fmt: skip
-def test_the_number_of_threads_never_changes_the_numbers(seed, size, num_keys, num_threads, in_place):
-    keys_V = make_keys(seed, size, num_keys)
+def test_the_number_of_threads_never_changes_the_numbers(seed, size, num_keys, factor, num_threads, in_place):
+    """Keys with many equal low bits too, so that probing is long and wraps around."""
+    keys_V = make_keys(seed, size, num_keys, factor)
     expected_U, expected_V = unique_keys_reference(keys_V)
     parts, inverse_V = parts_of(keys_V, num_threads, in_place)
     table = number_parts(parts, [KeyTable() for _ in range(num_threads)], POOLS[num_threads])

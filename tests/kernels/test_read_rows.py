@@ -3,18 +3,16 @@
 import ctypes
 import errno
 import os
-import tempfile
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.data.row_files import files_of, tagged_rows
 from support.faults.linux_reads import outcomes, put_beneath, run_checks
 
 from pipeline.kernels import read_rows as module
-from pipeline.kernels.read_rows import PAGE_BYTES, SHORT, WRONG_TAG, make_scratch, read_rows, read_rows_reference
-from pipeline.kernels.tag import set_tags
+from pipeline.kernels.read_rows import PAGE_BYTES, SHORT, make_scratch, read_rows, read_rows_reference
 
 pytestmark = pytest.mark.disk
 
@@ -22,29 +20,6 @@ NUM_WORDS = 6
 ROW_BYTES = 4 * NUM_WORDS
 FAR = 1 << 20
 """A gap that is longer than any file here."""
-
-
-def made_rows(file, num_rows, num_words=NUM_WORDS):
-    rows = (1000 * file + np.arange(num_rows * num_words, dtype=np.uint32)).reshape(num_rows, num_words)
-    set_tags(rows)
-    return rows
-
-
-@contextmanager
-def files_of(*contents, flags=0, folder=None):
-    """Open descriptors of files with these contents."""
-    with tempfile.TemporaryDirectory(dir=folder) as folder:
-        descriptors = []
-        for number, content in enumerate(contents):
-            path = os.path.join(folder, str(number))
-            with open(path, "wb") as file:
-                file.write(content.tobytes())
-            descriptors.append(os.open(path, os.O_RDONLY | flags))
-        try:
-            yield descriptors
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
 
 
 def read(descriptors, wanted, max_gap=FAR, scratch_bytes=None, alignment=1, num_words=NUM_WORDS):
@@ -58,53 +33,31 @@ def read(descriptors, wanted, max_gap=FAR, scratch_bytes=None, alignment=1, num_
     return result, out[: len(wanted)][::-1], out[len(wanted) :]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=140)
 @given(
-    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 29)), max_size=40),
-    st.sampled_from([0, 1, ROW_BYTES, ROW_BYTES + 1, 5 * ROW_BYTES, FAR]),
-    st.sampled_from([ROW_BYTES, 2 * ROW_BYTES, 3 * ROW_BYTES + 4, 1 << 12]),
+    wanted=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 29)), max_size=40).map(sorted),
+    damaged=st.sets(st.tuples(st.integers(0, 2), st.integers(0, 29)), max_size=2),
+    missing_bytes=st.sampled_from([0, 0, 1, ROW_BYTES, 5 * ROW_BYTES + 1, 30 * ROW_BYTES]),
+    max_gap=st.sampled_from([0, 1, ROW_BYTES, ROW_BYTES + 1, 5 * ROW_BYTES, FAR]),
+    scratch_bytes=st.sampled_from([ROW_BYTES, 2 * ROW_BYTES, 3 * ROW_BYTES + 4, 1 << 12]),
 )
-def test_rows_read_within_a_span_are_those_asked_for(wanted, max_gap, scratch_bytes):
-    """Also twice the same row, and files numbered otherwise than they are opened."""
-    wanted = sorted(wanted)
-    rows = [made_rows(file, 30) for file in range(3)]
-    with files_of(*rows) as descriptors:
+@example([(0, 0), (0, 2), (0, 9)], {(0, 1), (0, 8)}, 0, 0, ROW_BYTES)
+@example([(0, 0), (0, 2), (0, 9)], {(0, 1), (0, 8)}, 0, FAR, 1 << 12)
+@example([(0, 0), (0, 8), (0, 9)], {(0, 1), (0, 8)}, 0, FAR, 1 << 12)
+def test_rows_and_blame_are_those_of_the_reference(wanted, damaged, missing_bytes, max_gap, scratch_bytes):
+    """Three files, the last of them cut short; also twice the same row, and damaged rows that are only read over."""
+    rows = [tagged_rows(file, 30, NUM_WORDS) for file in range(3)]
+    for file, row in damaged:
+        rows[file][row, 2] ^= np.uint32(1 << 9)
+    contents = [file.tobytes() for file in rows]
+    with files_of(*contents[:2], contents[2][: 30 * ROW_BYTES - missing_bytes]) as descriptors:
         result, got, untouched = read(descriptors, wanted, max_gap, scratch_bytes)
-        plain = np.empty_like(got)
         files_N, offsets_N = [descriptors[f] for f, _ in wanted], [ROW_BYTES * r for _, r in wanted]
-        assert not wanted or read_rows_reference(files_N, offsets_N, np.arange(len(wanted)), plain) == (-1, 0)
-    assert result == (-1, 0)
-    np.testing.assert_array_equal(got, plain)
-    np.testing.assert_array_equal(got, np.array([rows[f][r] for f, r in wanted], np.uint32).reshape(-1, NUM_WORDS))
-    assert (untouched == 0xFFFFFFFF).all()
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)), st.integers(0, 10 * ROW_BYTES), st.sampled_from([0, FAR])
-)
-def test_the_kernel_blames_the_same_row_as_the_reference(wanted, damaged, missing_bytes, max_gap):
-    rows = made_rows(0, 10)
-    rows[sorted(damaged), 2] ^= np.uint32(1 << 9)
-    content = np.frombuffer(rows.tobytes()[: rows.nbytes - missing_bytes], np.uint8)
-    wanted = sorted(wanted)
-    with files_of(content) as descriptors:
-        result, got, _ = read(descriptors, [(0, r) for r in wanted], max_gap)
-        expected = read_rows_reference(
-            descriptors * len(wanted), [ROW_BYTES * r for r in wanted], range(len(wanted)), np.empty_like(rows)
-        )
-    assert result == expected
+        assert result == read_rows_reference(files_N, offsets_N, np.arange(len(wanted)), np.empty_like(got))
     whole = wanted[: result[0]] if result[1] else wanted
-    np.testing.assert_array_equal(got[: len(whole)], rows[whole])
-
-
-@pytest.mark.parametrize("max_gap", [0, FAR])
-def test_only_a_damaged_row_that_was_asked_for_is_blamed(max_gap):
-    rows = made_rows(0, 10)
-    rows[[1, 8], 0] += np.uint32(1)
-    with files_of(rows) as descriptors:
-        assert read(descriptors, [(0, 0), (0, 2), (0, 9)], max_gap)[0] == (-1, 0)
-        assert read(descriptors, [(0, 0), (0, 8), (0, 9)], max_gap)[0] == (1, WRONG_TAG)
+    expected = np.array([rows[f][r] for f, r in whole], np.uint32).reshape(-1, NUM_WORDS)
+    np.testing.assert_array_equal(got[: len(whole)], expected)
+    assert (untouched == 0xFFFFFFFF).all()
 
 
 def test_a_file_that_is_not_open_is_refused_with_its_errno():
@@ -113,7 +66,7 @@ def test_a_file_that_is_not_open_is_refused_with_its_errno():
 
 def test_a_row_longer_than_a_scratch_can_be_read():
     num_words = (module.SCRATCH_BYTES + 3 * PAGE_BYTES) // 4
-    rows = made_rows(0, 2, num_words)
+    rows = tagged_rows(0, 2, num_words)
     for alignment in (1, PAGE_BYTES):
         with files_of(rows) as descriptors:
             result, got, _ = read(descriptors, [(0, 0), (0, 1)], alignment=alignment, num_words=num_words)
@@ -125,7 +78,7 @@ def test_a_row_longer_than_a_scratch_can_be_read():
 @pytest.mark.parametrize("max_gap", [0, 3000, FAR])
 def test_aligned_reads_work_on_a_partial_last_page(num_rows, max_gap):
     """The file ends with a page for 1,024 rows alone; 171 rows are the first that need a second page."""
-    rows = made_rows(0, num_rows)
+    rows = tagged_rows(0, num_rows, NUM_WORDS)
     wanted = [(0, r) for r in sorted({0, 1, num_rows // 2, num_rows - 2, num_rows - 1})]
     with files_of(rows) as descriptors:
         result, got, _ = read(descriptors, wanted, max_gap, 2 * PAGE_BYTES, PAGE_BYTES)
@@ -137,7 +90,7 @@ def test_aligned_reads_work_on_a_partial_last_page(num_rows, max_gap):
 
 @pytest.mark.parametrize("max_gap", [0, FAR])
 def test_direct_reads_are_aligned(tmp_path, max_gap):
-    rows = made_rows(0, 1000)
+    rows = tagged_rows(0, 1000, NUM_WORDS)
     wanted = [(0, r) for r in (0, 169, 170, 171, 500, 998, 999)]
     try:
         with files_of(rows, flags=os.O_DIRECT, folder=tmp_path) as descriptors:
@@ -155,7 +108,7 @@ class FaultyDisk:
     """Stands in for libc's pread: a file of ten pages of rows, and what is to go wrong with it."""
 
     def __init__(self, interrupted=0, longest=1 << 30, bad=()):
-        self.content = made_rows(0, 10 * PAGE_BYTES // ROW_BYTES).tobytes()
+        self.content = tagged_rows(0, 10 * PAGE_BYTES // ROW_BYTES, NUM_WORDS).tobytes()
         self.interrupted, self.longest, self.bad = interrupted, longest, bad
         self.calls = []
 
@@ -215,18 +168,9 @@ def check_rows_far_apart_are_read_together_or_near_ones_are_not():
     assert disk.calls == [(0, 5 * ROW_BYTES), (9 * ROW_BYTES, ROW_BYTES)]
 
 
-FAULTS = {name: check for name, check in globals().items() if name.startswith("check_")}
-
-
-@pytest.fixture(scope="module")
-def faults():
-    return outcomes(__file__)
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_faulty_disk_is_read_or_blamed_as_its_check_says(faults, name):
-    assert faults[name] == "ok"
+def test_a_faulty_disk_is_read_or_blamed_as_its_check_says():
+    assert set(outcomes(__file__).values()) == {"ok"}
 
 
 if __name__ == "__main__":
-    run_checks(FAULTS)
+    run_checks({name: check for name, check in globals().items() if name.startswith("check_")})

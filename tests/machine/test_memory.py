@@ -25,13 +25,6 @@ def test_an_array_is_aligned_and_has_the_requested_shape(shape, dtype):
         assert array.flags.writeable
 
 
-def test_two_arrays_share_no_bytes():
-    arrays = [aligned_empty((10, 3), np.int32) for _ in range(20)]
-    for number, array in enumerate(arrays):
-        array[...] = number
-    assert all((array == number).all() for number, array in enumerate(arrays))
-
-
 def test_resident_bytes_are_those_that_the_system_tells():
     assert resident_bytes() == pytest.approx(psutil.Process().memory_info().rss, rel=0.02)
 

@@ -9,18 +9,8 @@ from pipeline.machine.threads import MIN_THREAD_ITEMS, PARTS_PER_THREAD, TaskThr
 
 TICK = 0.05
 
-SIZES = [
-    0,
-    1,
-    2,
-    MIN_THREAD_ITEMS - 1,
-    MIN_THREAD_ITEMS,
-    MIN_THREAD_ITEMS + 1,
-    2 * MIN_THREAD_ITEMS,
-    5000,
-    4 * MIN_THREAD_ITEMS * PARTS_PER_THREAD + 1,
-    100_003,
-]
+MANY = MIN_THREAD_ITEMS
+SIZES = [0, 1, 2, MANY - 1, MANY, MANY + 1, 2 * MANY, 5000, 4 * MANY * PARTS_PER_THREAD + 1, 100_003]
 
 
 @pytest.fixture(params=[1, 2, 3, 8])
@@ -35,23 +25,18 @@ def threads(num_threads):
     threads.close()
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_every_index_is_worked_on_once(threads, num_threads, size):
+@pytest.mark.parametrize(
+    ("size", "minimum"), [*((size, MANY) for size in SIZES), *((size, 1) for size in (0, 1, 3, 17))]
+)
+def test_every_index_is_worked_on_once(threads, num_threads, size, minimum):
+    """By several threads, also if there are few pieces of work, each of which takes long."""
     parts = []
-    threads.split(size, lambda begin, end: parts.append((begin, end)))
+    threads.split(size, lambda begin, end: parts.append((begin, end)), minimum)
     covered = sorted(parts)
     assert [begin for begin, _ in covered] == [0, *(end for _, end in covered)][: len(covered)]
     assert all(begin < end for begin, end in covered)
     assert (covered[-1][1] if covered else 0) == size
-    assert len(parts) <= max(1, PARTS_PER_THREAD * num_threads)
-
-
-@pytest.mark.parametrize("size", [0, 1, 3, 17])
-def test_few_long_pieces_of_work_are_shared_among_threads(threads, num_threads, size):
-    parts = []
-    threads.split(size, lambda begin, end: parts.append((begin, end)), minimum=1)
-    assert [index for begin, end in sorted(parts) for index in range(begin, end)] == list(range(size))
-    assert len(parts) >= min(size, num_threads)
+    assert min(size // minimum, num_threads) <= len(parts) <= max(1, PARTS_PER_THREAD * num_threads)
 
 
 def test_work_uses_at_most_the_requested_threads(threads, num_threads):
@@ -74,7 +59,7 @@ def test_two_threads_work_at_the_same_time():
     threads.close()
 
 
-@pytest.mark.parametrize("bad", [0, MIN_THREAD_ITEMS * 3, 99_999], ids=["first", "middle", "last"])
+@pytest.mark.parametrize("bad", [0, MANY * 3, 99_999], ids=["first", "middle", "last"])
 def test_an_exception_in_a_part_is_raised(threads, bad):
     def work(begin, end):
         if begin <= bad < end:

@@ -79,14 +79,6 @@ def test_result_does_not_depend_on_pieces_or_batches_or_order(rows, weighted, ra
         assert result == expected or (math.isnan(result) and math.isnan(expected))
 
 
-def test_second_use_forgets_the_first():
-    auc = AUC()
-    feed(auc, *random_columns(100), batch=9)
-    score, label, weight = random_columns(50, seed=1)
-    assert feed(auc, score, label, weight, 9) == exact_auc(score, label, weight)
-    assert math.isnan(auc.result()[0])
-
-
 def test_batches_are_copied():
     score, label, _ = random_columns(64)
     auc = AUC()

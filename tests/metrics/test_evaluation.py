@@ -86,11 +86,11 @@ def test_a_label_scores_as_if_it_were_alone():
     assert result["auc"] != result["auc_buy"]
 
 
-def test_second_split_forgets_the_first():
-    evaluation = Evaluation(("click",))
-    evaluate(evaluation, *split(seed=1))
-    fresh = evaluate(Evaluation(("click",)), *split(seed=2))
-    assert evaluate(evaluation, *split(seed=2)) == fresh
+@pytest.mark.parametrize("groups", [None, np.arange(500, dtype=np.uint64) // np.uint64(9)], ids=["alone", "groups"])
+def test_second_split_forgets_the_first(groups):
+    evaluation, other = (Evaluation(("click",), grouped=groups is not None) for _ in range(2))
+    evaluate(evaluation, *split(seed=1), groups)
+    assert evaluate(evaluation, *split(seed=2), groups) == evaluate(other, *split(seed=2), groups)
 
 
 @settings(deadline=None, max_examples=40)

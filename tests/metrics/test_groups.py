@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from pipeline.kernels.group_ranks import group_ranks_reference
-from pipeline.metrics.auc import AUC
 from pipeline.metrics.evaluation import GroupMetrics
 
 few = settings(max_examples=80, deadline=None)
@@ -64,31 +63,6 @@ def test_batches_pieces_and_order_never_change_the_bits(rows, weighted, random):
         with patch("pipeline.metrics.auc.PIECE", piece):
             result = group_auc(*columns(rows)[: 4 if weighted else 3], batch=batch)
         assert np.array_equal(result, expected, equal_nan=True)
-
-
-def test_one_group_of_all_examples_equals_auc():
-    rng = np.random.default_rng(0)
-    score, label = rng.normal(size=900).astype(np.float32), (rng.random(900) < 0.3).astype(np.float32)
-    auc = AUC()
-    auc.add(score, label)
-    assert group_auc(np.full(900, 5, np.uint64), score, label) == (auc.result()[0], 1.0)
-
-
-def test_groups_of_one_class_are_left_out():
-    group = np.array([1, 1, 1, 2, 2, 3, 3, 3], np.uint64)
-    label = np.array([1, 0, 0, 1, 1, 0, 0, 0], np.float32)
-    score = np.array([1, 2, 0, 9, 9, 0, 0, 0], np.float32)
-    assert group_auc(group, score, label) == (0.5, 3 / 8)
-
-
-def test_a_second_split_forgets_the_first():
-    auc, group = GroupMetrics(), np.zeros(8, np.uint64)
-    score, label = np.arange(8, dtype=np.float32), np.arange(8, dtype=np.float32) % 2
-    auc.add(score, label, group)
-    first = auc.result()
-    assert all(map(math.isnan, auc.result().values()))
-    auc.add(score, label, group)
-    assert auc.result() == first
 
 
 @few

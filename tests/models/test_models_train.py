@@ -10,7 +10,7 @@ import torch
 from conftest import make_workflow
 from support.depth import some
 from support.oracle.reference import Reference
-from support.runs.harness import run
+from support.runs.harness import THREE_TIERS, run
 from test_models import SMALL, labels_of
 
 from pipeline.models import LR, SharedBottom
@@ -18,8 +18,6 @@ from pipeline.serving.dense_files import exported, onnx_bytes, quiet
 from pipeline.serving.onnx_model import OnnxDense
 from pipeline.training.build import build_model, row_layout
 from pipeline.workflow import Category
-
-THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 
 
 @pytest.mark.parametrize("name", some(SMALL, "DCNv2_stacked", "DeepFM", "FCN", "LR", "AITM"))

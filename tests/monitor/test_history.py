@@ -17,7 +17,6 @@ from pipeline.monitor import history as module
 from pipeline.monitor.history import CALLS_KEPT, History, StageTimes, json_value
 from pipeline.monitor.live.lines import LIVE, Tick, read_live
 from pipeline.monitor.story import MAX_LAPSES, Story, thinned
-from pipeline.optim.plateau import judge
 from pipeline.records import Block, BlockResult, Moves, StageCall, StageResult
 
 BASE = 1_000_000.0
@@ -36,20 +35,6 @@ def evaluated(auc, epoch=0, split="validation"):
 
 def trained(ready=0):
     return StageResult("train", 0, StageCall("train", 0, 1.0, 2.0, 0.5, ready), trained=BlockResult(block(), 0.5, {}))
-
-
-@pytest.mark.parametrize(
-    ("aucs", "best"),
-    [([0.5], True), ([0.5, 0.6], True), ([0.6, 0.5], False), ([0.6, 0.5, 0.6], False), ([0.6, 0.6 + 1e-7], False),
-     ([math.nan], False), ([math.nan, 0.6], True), ([0.7, math.nan, 0.6], False), ([], False)],
-)  # fmt: skip
-def test_only_an_epoch_that_is_better_by_a_margin_is_the_best(aucs, best):
-    history = History()
-    history.add(evaluated(0.99, split="test"))
-    for epoch, auc in enumerate(aucs):
-        history.add(evaluated(auc, epoch))
-    verdict = judge("auc", history.validated("auc"), 1e-6)
-    assert (bool(aucs) and verdict.best == len(aucs) - 1) == best
 
 
 def test_training_metrics_do_not_count_as_evaluations():
@@ -97,16 +82,6 @@ def test_a_number_that_json_cannot_hold_becomes_null():
     assert json_value({"a": [1.0, -math.inf, {"b": math.nan}], "c": "nan", "d": (1,)}) == {
         "a": [1.0, None, {"b": None}], "c": "nan", "d": (1,),
     }  # fmt: skip
-
-
-def test_an_epoch_without_an_auc_is_loaded_as_nan():
-    """One label alone in the validation data: a commit says null."""
-    first = History()
-    first.add(evaluated(math.nan))
-    second = History()
-    second.load(json.loads(json.dumps(first.state())))
-    second.add(evaluated(0.6, 1))
-    assert [str(auc) for auc in second.validated("auc")] == ["nan", "0.6"]
 
 
 def test_write_amplification_counts_evicted_and_changed_rows():

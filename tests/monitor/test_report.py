@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.metrics.totals import DiskTotals, TierTotals
 from pipeline.monitor.page.tables import stages_table
-from pipeline.monitor.report import evaluated, miscalibrated, summary
+from pipeline.monitor.report import evaluated, miscalibrated, span_table, summary
 from pipeline.records import Moves
 
 CELL = "<t[dh].*?>(.*?)</t[dh]>"
@@ -141,3 +141,18 @@ def test_a_run_without_an_evaluation_says_why_it_has_no_metrics(result):
     assert summary(result).splitlines()[1:-1] == [
         "no metrics: there is no validation or test split, and no span was scored"
     ]
+
+
+def test_spans_have_a_row_for_each_label():
+    of = {"split": "span", "trained": 1200, "examples": 40, "examples_buy": 7}
+    click, buy = {"auc_click": 0.75, "ne_click": 0.5}, {"auc_buy": None, "ne_buy": 1.5}
+    assert span_table([of | {"span": "a", "auc": 0.75, "ne": 0.5} | click | buy]) == [
+        "spans, each scored before it was trained on:",
+        "  span  label  examples  trained before      auc       ne",
+        "  a     click        40           1,200  0.75000  0.50000",
+        "  a       buy         7           1,200        -  1.50000",
+    ]
+    assert (
+        span_table([of | {"span": "a", "auc": 0.75, "ne": 0.5}])[1]
+        == "  span  examples  trained before      auc       ne"
+    )

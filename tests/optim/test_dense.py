@@ -67,13 +67,6 @@ def test_the_warm_up_is_linear_and_ends():
     assert rates == pytest.approx([0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.3, 0.3])
 
 
-def test_a_model_without_parameters_takes_a_step():
-    dense = Dense(torch.nn.Module(), DenseAdam(l2=0.1), 1)
-    dense.regularize()
-    dense.step(1)
-    assert dense.gradients() == []
-
-
 @pytest.mark.parametrize("maximum", [0.1, 1.0, 100.0])
 def test_gradients_are_clipped_as_by_torch(maximum):
     parameters = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2, 2))]

@@ -14,7 +14,6 @@ from pipeline.device.device import RAM, Ram
 from pipeline.messages.sizes import parse_size
 from pipeline.preflight import chosen_caps
 from pipeline.preflight.chosen_caps import choose_caps
-from pipeline.preflight.explain import in_short
 from pipeline.preflight.setup import check, divide_caps, set_up
 from pipeline.preflight.sizes import DoesNotFit, device_table, other_buffers, table
 from pipeline.run import main
@@ -176,9 +175,9 @@ def test_a_full_disk_makes_the_slabs_small_enough_for_a_commit(root, monkeypatch
 @pytest.mark.parametrize(("l2", "announced"), [(0.05, True), (1e-5, False)])
 def test_rows_that_would_be_unstable_are_announced(root, l2, announced):
     rows = Adam(lr=1e-3, l2=l2, semantics="dense")
-    setup, source = set_up(make_workflow(root).with_settings({"optimizer.rows": rows}), RAM, print)
-    source.close()
-    assert any("lr * l2 / eps of optimizer.rows is 5,000, above 38" in line for line in in_short(setup)) is announced
+    said = []
+    set_up(make_workflow(root).with_settings({"optimizer.rows": rows}), RAM, said.append)[1].close()
+    assert any("optimizer.rows: lr * l2 / eps is 5,000; above 38" in line for line in said) is announced
 
 
 def test_memory_without_anything_to_choose_is_refused(root):

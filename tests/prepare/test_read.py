@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.data import raw_lines as made
+from support.data.parquet_files import with_columns
 from support.data.raw_formats import BIG, RAWS, parts_of, skipped_of, small_csv, table_of
 from support.depth import examples
 
@@ -241,8 +242,7 @@ def test_line_ends_and_byte_order_marks_never_enter_a_value(tmp_path, raw):
 def test_rows_of_a_parquet_file_are_the_same_for_any_row_groups(tmp_path, rows_a_group, piece_bytes):
     (tmp_path / "log").write_bytes(made.csv_lines(100))
     table = table_of(tmp_path / "log", RAWS["csv"].format)
-    stored = table.set_column(table.column_names.index("age"), "age", table.column("age").cast(pa.float64()))
-    stored = stored.set_column(stored.column_names.index("city"), "city", table.column("city").dictionary_encode())
+    stored = with_columns(table, age=table["age"].cast(pa.float64()), city=table["city"].dictionary_encode())
     pq.write_table(stored, tmp_path / "a.parquet", row_group_size=rows_a_group)
     format = formats.parquet_format(["click:label", "[ap]*:number", "day:time", "*:category"], [tmp_path / "a.parquet"])
     found = table_of(tmp_path / "a.parquet", format, piece_bytes)

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from support.data.parquet_files import with_columns
 from support.data.preparations import contents, prepare, start
 from support.depth import deep, examples, some
 from support.faults.small_disk import Disk, need_namespaces
@@ -325,7 +326,7 @@ def test_duckdb_that_is_absent_or_untried_is_refused(tmp_path, monkeypatch, caps
 def test_a_corrected_event_changes_the_histories_made_before(tmp_path, capsys):
     log = write_files(tmp_path / "log", BASE, 3, 1)
     bad = pq.read_table(log / "part-2.parquet")
-    pq.write_table(bad.set_column(bad.column_names.index("click"), "click", [[2]]), log / "part-2.parquet")
+    pq.write_table(with_columns(bad, click=[[2]]), log / "part-2.parquet")
     argv = ("sequences", log, tmp_path / "out", *OPTIONS, "--workers", 1)
     assert prepare(*argv) == 1
     assert "row 1: column 'click': a label must be 0 or 1" in capsys.readouterr().err

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 from conftest import make_workflow, write_data
-from support.faults.killed_after_commit import SIZES, changed, kill_after
+from support.faults.killed_after_commit import changed, kill_after
 from support.oracle.models import MODELS
 from support.runs.crew_threads import crew_driver, train, workers_of
-from support.runs.harness import make_driver, run
+from support.runs.harness import THREE_TIERS, make_driver, run
 from torch import nn
 
 from pipeline.errors import PipelineError
@@ -56,20 +56,20 @@ def make(root, cache):
 def test_tiers_executors_blocks_and_resumes_change_no_bit(make, client, precision, tmp_path, monkeypatch):
     workflow = make(precision=precision)
     whole = run(workflow)["fingerprint"]
-    assert run(workflow, **SIZES)["fingerprint"] == whole
-    assert run(workflow, client, **SIZES)["fingerprint"] == whole
+    assert run(workflow, **THREE_TIERS)["fingerprint"] == whole
+    assert run(workflow, client, **THREE_TIERS)["fingerprint"] == whole
     assert run(changed(workflow, schedule__block_batches=5), client)["fingerprint"] == whole
     # Blocks of two batches of 16: the first commit is in the middle of an epoch, the third after its tail.
     for commits in (1, 3, 4):
         kill_after(commits, workflow, tmp_path / str(commits), monkeypatch)
-        assert make_driver(workflow, tmp_path / str(commits), client, **SIZES).run()["fingerprint"] == whole
+        assert make_driver(workflow, tmp_path / str(commits), client, **THREE_TIERS).run()["fingerprint"] == whole
 
 
 def test_a_resume_right_before_a_tail_changes_no_bit(make, tmp_path, monkeypatch):
     workflow = make(block_batches=5).model_copy(update={"commit": Commit(every_blocks=1)})
     whole = run(workflow)["fingerprint"]
     kill_after(3, workflow, tmp_path, monkeypatch)
-    driver = make_driver(workflow, tmp_path, **SIZES)
+    driver = make_driver(workflow, tmp_path, **THREE_TIERS)
     assert driver.committer.position.batch == 15
     assert driver.run()["fingerprint"] == whole
 
@@ -98,7 +98,7 @@ def fingerprints_in_own_process(workflows, folder):
 @pytest.mark.prove(weekly=True)
 def test_cold_and_warm_caches_give_the_same_bits(make, cache, tmp_path):
     """The warm one is what this process made."""
-    here = [run(make(precision=precision), **SIZES)["fingerprint"] for precision in PRECISIONS]
+    here = [run(make(precision=precision), **THREE_TIERS)["fingerprint"] for precision in PRECISIONS]
     for folder in (cache, tmp_path / "cold"):
         assert folder.exists() == (folder is cache)
         workflows = [make(precision=precision, compile_cache=folder) for precision in PRECISIONS]
@@ -108,7 +108,7 @@ def test_cold_and_warm_caches_give_the_same_bits(make, cache, tmp_path):
 
 def test_sample_inputs_have_the_layout_of_true_ones(make):
     torch._dynamo.utils.counters.clear()
-    run(make(weight="importance", args=DEEP | {"hidden": (6,)}), **SIZES)
+    run(make(weight="importance", args=DEEP | {"hidden": (6,)}), **THREE_TIERS)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
     assert not torch._dynamo.utils.counters["graph_break"]
 
@@ -174,7 +174,7 @@ def test_a_model_compiled_at_each_step_ends_the_run(make):
 
 def test_a_model_of_several_graphs_trains_the_same_bits(make, client):
     workflow = make(kind=Breaks, args={})
-    assert run(workflow)["fingerprint"] == run(workflow, client, **SIZES)["fingerprint"]
+    assert run(workflow)["fingerprint"] == run(workflow, client, **THREE_TIERS)["fingerprint"]
 
 
 @pytest.mark.prove(weekly=True)

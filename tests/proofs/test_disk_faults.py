@@ -5,14 +5,11 @@ when, a run ends with one message and no traceback, what it had committed is who
 same command goes on to the bits of a run that nothing happened to.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +21,6 @@ from test_stop import ROOT, write_workflow
 from pipeline.commits.manifest import Commits
 from pipeline.storage.files import Files
 from pipeline.verify import main as verify
-from pipeline.workflow import Workflow
 
 pytestmark = pytest.mark.prove
 
@@ -47,7 +43,7 @@ rows have been written; at the end."""
 class Disk:
     """A tmpfs that only processes in a separate namespace see, and this one through one of them."""
 
-    def __init__(self, at: Path) -> None:
+    def __init__(self, at):
         at.mkdir()
         self.at = at
         """Where its processes see it."""
@@ -60,11 +56,11 @@ class Disk:
         self.inside = [*enter.split(), str(ROOT)]
         self._filler = self.seen(at / "of another process")
 
-    def seen(self, path: Path) -> Path:
+    def seen(self, path):
         """As this process sees it."""
         return Path(f"/proc/{self.keeper.pid}/root{path}")
 
-    def break_it(self, how: str) -> None:
+    def break_it(self, how):
         if how == READ_ONLY:
             return self._mount("ro")
         with open(self._filler, "ab", buffering=0) as file:
@@ -74,13 +70,13 @@ class Disk:
                         file.write(bytes(num_bytes))
         return None
 
-    def mend(self, how: str) -> None:
+    def mend(self, how):
         if how == READ_ONLY:
             self._mount("rw")
         else:
             self._filler.unlink()
 
-    def _mount(self, how: str) -> None:
+    def _mount(self, how):
         """Anew, as soon as nobody writes a file."""
         argv = [*self.inside, "mount", "-o", f"remount,{how}", str(self.at)]
         until = time.monotonic() + 60
@@ -89,25 +85,25 @@ class Disk:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
+def disk(tmp_path):
     made = Disk(tmp_path / "disk")
     yield made
     made.keeper.communicate(timeout=10)
 
 
 @pytest.fixture(scope="module")
-def workflow(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+def workflow(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("faults"))
 
 
 @pytest.fixture(scope="module")
-def fingerprint(workflow: Workflow, tmp_path_factory: pytest.TempPathFactory) -> str:
+def fingerprint(workflow, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
     finished(of_run(write_workflow(workflow, folder), "--run-dir", str(folder / "run"), "--serial"))
     return fingerprint_of(folder / "run")
 
 
-def disturbed(disk: Disk, how: str, place: str, number: int, argv: list[str], run_dir: Path) -> subprocess.Popen[str]:
+def disturbed(disk, how, place, number, argv, run_dir):
     """A run whose disk breaks there."""
     if place != ANY:
         with gated(place, number, argv, disk.inside) as process:
@@ -128,16 +124,14 @@ def disturbed(disk: Disk, how: str, place: str, number: int, argv: list[str], ru
     return process
 
 
-def says(said: str, how: str, run_dir: Path) -> bool:
+def says(said, how, run_dir):
     """True if the first line of a message has the reason and a path in the run directory."""
     first = said.splitlines()[0]
     return first.startswith("error: ") and how in first and str(run_dir) in first
 
 
 @pytest.mark.parametrize("how", [FULL, READ_ONLY])
-def test_a_run_goes_on_after_a_full_or_read_only_disk(
-    workflow: Workflow, fingerprint: str, tmp_path: Path, disk: Disk, how: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_goes_on_after_a_full_or_read_only_disk(workflow, fingerprint, tmp_path, disk, how, capfd):
     # The lock is next to the run directory, and what has a file open for writing cannot be made read-only.
     run_dir = disk.at if how == READ_ONLY else disk.at / "run"
     argv = [write_workflow(workflow, tmp_path), "--run-dir", str(run_dir)]

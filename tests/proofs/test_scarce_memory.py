@@ -1,7 +1,5 @@
 """Memory that is too little, as the system limits it, for whole processes."""
 
-from __future__ import annotations
-
 import resource
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from pipeline.messages.sizes import format_size, format_size_down
 pytestmark = pytest.mark.prove
 
 
-def test_too_little_memory_at_the_start_is_reported(tmp_path: Path) -> None:
+def test_too_little_memory_at_the_start_is_reported(tmp_path):
     """So that measuring the disk's speed fails."""
     argv = [write_workflow(make_run(tmp_path / "data"), tmp_path), "--run-dir", str(tmp_path / "run"), "--serial"]
     with gated("pipeline.driver.driver:measure", 1, argv) as process:
@@ -28,7 +26,7 @@ def test_too_little_memory_at_the_start_is_reported(tmp_path: Path) -> None:
     assert "for a scratch file of 64 MiB that measures the disk's speed): lower storage's caps" in said
 
 
-def test_caps_beyond_the_machine_of_a_worker_are_refused(tmp_path: Path) -> None:
+def test_caps_beyond_the_machine_of_a_worker_are_refused(tmp_path):
     """Each alone would fit."""
     workflow = write_workflow(make_run(tmp_path / "data"), tmp_path)
     argv = [workflow, "--run-dir", str(tmp_path / "run"), "--workers", "2", "--set", "storage.disk=1 GiB", "--set"]

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import make_workflow
+from support.data.parquet_files import with_columns
 from support.depth import some
 from support.faults.small_disk import need_namespaces
 from support.oracle.optimizers import EXACT
@@ -116,10 +117,10 @@ def test_a_closed_run_reads_nothing_and_waits_for_those_who_read(trained):
     [
         (lambda t: t.drop_columns(["item"]), "the table: column 'item' .* is missing"),
         (lambda t: t.append_column("item", t.column("user")), "the table: column 'item' .* is there 2 times"),
-        (lambda t: t.set_column(t.schema.names.index("item"), "item", t.column("item").cast(pa.string())),
+        (lambda t: with_columns(t, item=t.column("item").cast(pa.string())),
          "'item' .* holds text, expected integers as in the training data"),
-        (lambda t: t.set_column(t.schema.names.index("age"), "age", t.column("country")), "'age' .* has type string"),
-        (lambda t: t.set_column(t.schema.names.index("item"), "item", pa.array([1.5] * len(t))), "1.5 at row 0 is no"),
+        (lambda t: with_columns(t, age=t.column("country")), "'age' .* has type string"),
+        (lambda t: with_columns(t, item=pa.array([1.5] * len(t))), "1.5 at row 0 is no"),
     ],
     ids=["missing", "twice", "other kind", "other type", "no integer"],
 )  # fmt: skip
@@ -129,17 +130,13 @@ def test_a_table_that_does_not_fit_is_refused_with_the_column(trained, opened, c
     assert (bits_of(opened.predict(trained.test)) == trained.logits_NT.view(np.uint32)).all()
 
 
-def changed(table, name, values):
-    return table.set_column(table.schema.names.index(name), name, values)
-
-
 def test_bad_numbers_of_a_table_are_counted_and_scored(trained, opened):
     ages = [1] * (len(trained.test) - 2)
-    bad, good = (changed(trained.test, "age", pa.array([-5, *ages, value])) for value in (-1, 0))
+    bad, good = (with_columns(trained.test, age=pa.array([-5, *ages, value])) for value in (-1, 0))
     with pytest.warns(UserWarning, match=r"'age': 2 bad values, the first is -5 at row 0 of the table") as seen:
         found = opened.predict(bad)
     assert seen[0].filename == __file__
-    expected = bits_of(opened.predict(changed(good, "age", pa.array([0, *ages, 0]))))
+    expected = bits_of(opened.predict(with_columns(good, age=pa.array([0, *ages, 0]))))
     assert (bits_of(found) == expected).all()
     with pipeline.open_run(trained.run_dir, "last", bad_values="null") as run:
         with pytest.warns(UserWarning, match="'age': 2 bad values"):
@@ -157,25 +154,25 @@ def test_bad_numbers_of_a_table_are_counted_and_scored(trained, opened):
 
 @pytest.mark.parametrize("name", ["item", "country", "history", "age"])
 def test_a_column_of_none_is_one_of_missing_values(trained, opened, name):
-    typed = changed(trained.test, name, pa.nulls(len(trained.test), trained.test.schema.field(name).type))
-    untyped = changed(trained.test, name, pa.nulls(len(trained.test)))
+    typed = with_columns(trained.test, **{name: pa.nulls(len(trained.test), trained.test.schema.field(name).type)})
+    untyped = with_columns(trained.test, **{name: pa.nulls(len(trained.test))})
     assert opened.predict(untyped).equals(opened.predict(typed))
 
 
 def test_lists_without_any_value_are_empty_lists(trained, opened):
     empty = [[] for _ in range(len(trained.test))]
     kinds = pa.list_(pa.null()), pa.list_(pa.int64())
-    found, expected = (changed(trained.test, "tags", pa.array(empty, kind)) for kind in kinds)
+    found, expected = (with_columns(trained.test, tags=pa.array(empty, kind)) for kind in kinds)
     assert opened.predict(found).equals(opened.predict(expected))
 
 
 def test_floats_that_are_integers_have_the_keys_of_integers(trained, opened):
     items = [None, *trained.test["item"].to_pylist()[1:]]
-    whole, floats = (changed(trained.test, "item", pa.array(items, kind)) for kind in (pa.int64(), pa.float64()))
+    whole, floats = (with_columns(trained.test, item=pa.array(items, kind)) for kind in (pa.int64(), pa.float64()))
     assert opened.predict(floats).equals(opened.predict(whole))
     for value in (1.5, 2.0**53 + 2, np.inf):
         with pytest.raises(ValueError, match=r"the table: column 'item' .* at row 1 is not an integer up to 9,007"):
-            opened.predict(changed(trained.test, "item", pa.array([1.0, *[value] * (len(trained.test) - 1)])))
+            opened.predict(with_columns(trained.test, item=pa.array([1.0, *[value] * (len(trained.test) - 1)])))
 
 
 @pytest.mark.parametrize(

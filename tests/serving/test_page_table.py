@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.data.pages import as_stored, open_table, random_table, write_table
+from support.data.row_files import flip, num_open
 from support.depth import examples, some
 
 from pipeline.kernels.page_rows import PRECISION_NUMBERS, find_pages, take_rows
@@ -272,16 +273,10 @@ def test_a_cache_is_no_larger_than_its_table(tmp_path, reads):
     table.close()
 
 
-def flip(folder, part, at):
-    content = bytearray(part_file(folder, part).read_bytes())
-    content[at] ^= 4
-    part_file(folder, part).write_bytes(content)
-
-
 def test_a_damaged_page_is_named_and_other_keys_are_still_found(tmp_path):
     keys, stored, fences = random_table(tmp_path, SMALL, 3000)
-    flip(tmp_path, 1, 3 * 4096 + 77)
-    flip(tmp_path, 1, 6 * 4096)
+    flip(part_file(tmp_path, 1), 3 * 4096 + 77)
+    flip(part_file(tmp_path, 1), 6 * 4096)
     table = open_table(tmp_path, SMALL, fences, 400_000)
     pages = pages_of(fences, keys) - len(fences[0])
     message = f"{part_file(tmp_path, 1)}: page 3 (at offset 12288) is damaged: its tag is wrong"
@@ -361,12 +356,6 @@ def test_weights_of_another_width_are_refused(tmp_path):
         with pytest.raises(ValueError, match="for 200 keys with 17 weights each"):
             table.look_up(keys, np.empty(shape, np.float32))
     table.close()
-
-
-def num_open(folder):
-    """Descriptors of this process that lie in the folder."""
-    links = "/proc/self/fd"
-    return sum(os.path.realpath(os.path.join(links, fd)).startswith(str(folder)) for fd in os.listdir(links))
 
 
 def test_closing_waits_for_reads_and_closes_all(tmp_path):

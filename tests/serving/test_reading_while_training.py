@@ -13,8 +13,8 @@ import pytest
 from conftest import make_table, make_workflow, write_data
 from support.faults.killed_after_commit import changed, kill_after
 from support.oracle.reference import Reference
-from support.runs.evaluated_runs import THREE_TIERS, bits_of
-from support.runs.harness import make_driver
+from support.runs.evaluated_runs import bits_of
+from support.runs.harness import THREE_TIERS, make_driver
 
 import pipeline
 from pipeline.commits.manifest import Commits

@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_table, make_workflow, write_data
+from support.data.parquet_files import with_columns
 from support.oracle.worker_cases import Squared
 from support.runs.evaluated_runs import bits_of, train_and_evaluate
 from support.runs.forked_commands import killed_and_finished
@@ -140,13 +141,13 @@ def test_files_without_rows_are_scored(trained, tmp_path, capsys):
 
 def test_null_labels_cost_the_metrics_alone(trained, tmp_path, capsys):
     table = pq.read_table(trained.workflow.data.root / "test-a.parquet")
-    at, file = table.schema.names.index("click"), tmp_path / "a.parquet"
-    pq.write_table(table.set_column(at, "click", pa.nulls(len(table), table.schema.field("click").type)), file)
+    file = tmp_path / "a.parquet"
+    pq.write_table(with_columns(table, click=pa.nulls(len(table), table.schema.field("click").type)), file)
     score(trained, tmp_path / "out", data=[file])
     assert "no metrics: " in (said := capsys.readouterr().out)
     assert "'click' (data.labels): 14 bad values" in said
     assert (bits_of(scored(tmp_path / "out")) == trained.logits_NT[:14].view(np.uint32))[:12].all()
-    pq.write_table(table.set_column(at, "click", pa.array(["yes"] * len(table))), file)
+    pq.write_table(with_columns(table, click=pa.array(["yes"] * len(table))), file)
     score(trained, tmp_path / "other", data=[file], exits=2)
     assert "'click' (data.labels)" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
@@ -224,16 +225,16 @@ def test_fresh_never_moves_the_data_or_the_run(trained, tmp_path, capsys):
     assert run_dir.is_dir()
 
 
-def with_column(trained, file, name, values):
+def write_with(trained, file, **columns):
     table = pq.read_table(trained.workflow.data.root / "test-c.parquet")
-    pq.write_table(table.set_column(table.schema.names.index(name), name, values), file, row_group_size=50)
+    pq.write_table(with_columns(table, **columns), file, row_group_size=50)
     return table
 
 
 def with_bad_age(trained, file):
     """Write a file whose row 60, in its second row group, has an age below the domain of log1p."""
     ages = pq.read_table(trained.workflow.data.root / "test-c.parquet").column("age").to_pylist()
-    with_column(trained, file, "age", pa.array([*ages[:60], -5, *ages[61:]], pa.int32()))
+    write_with(trained, file, age=pa.array([*ages[:60], -5, *ages[61:]], pa.int32()))
 
 
 def test_one_bad_number_costs_no_other_row_its_score(trained, tmp_path, capsys):
@@ -256,8 +257,8 @@ def test_one_bad_number_costs_no_other_row_its_score(trained, tmp_path, capsys):
     ("name", "kind"), [("age", pa.int32()), ("click", pa.int8()), ("history", pa.list_(pa.int64()))]
 )
 def test_a_file_whose_column_has_no_type_is_scored_as_nulls(trained, tmp_path, name, kind):
-    with_column(trained, tmp_path / "none.parquet", name, pa.nulls(NUM_TEST - 15))
-    with_column(trained, tmp_path / "typed.parquet", name, pa.nulls(NUM_TEST - 15, kind))
+    write_with(trained, tmp_path / "none.parquet", **{name: pa.nulls(NUM_TEST - 15)})
+    write_with(trained, tmp_path / "typed.parquet", **{name: pa.nulls(NUM_TEST - 15, kind)})
     for which in ("none", "typed"):
         score(trained, tmp_path / which, data=[tmp_path / f"{which}.parquet"])
     assert (bits_of(scored(tmp_path / "none")) == bits_of(scored(tmp_path / "typed"))).all()
@@ -273,7 +274,7 @@ def test_an_output_folder_that_holds_something_else_is_refused(trained, tmp_path
 
 
 def test_data_of_another_kind_are_refused_with_the_column(trained, tmp_path, capsys):
-    with_column(trained, tmp_path / "texts.parquet", "item", pa.array(["a"] * (NUM_TEST - 15)))
+    write_with(trained, tmp_path / "texts.parquet", item=pa.array(["a"] * (NUM_TEST - 15)))
     score(trained, tmp_path / "out", data=[tmp_path / "texts.parquet"], exits=2)
     assert "'item' (data.categories) holds text, expected integers as in the training data" in capsys.readouterr().err
     score(trained, tmp_path / "out", data=[tmp_path / "nothing-*"], exits=2)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.data.histories import workflow_with_histories, write_histories
+from support.data.parquet_files import with_columns
 from support.depth import some
 from support.runs.evaluated_runs import bits_of, train_and_evaluate
 
@@ -79,10 +80,8 @@ def test_onnx_runtime_has_the_scores_of_torch(tmp_path, run, kind):
 
 def with_lists(table, lists):
     """The table with these values of its list columns."""
-    for name, values in lists.items():
-        array = pa.array(values, table.schema.field(name).type)
-        table = table.set_column(table.column_names.index(name), name, array)
-    return table
+    arrays = {name: pa.array(values, table.schema.field(name).type) for name, values in lists.items()}
+    return with_columns(table, **arrays)
 
 
 def test_scored_files_have_the_bits_of_the_evaluation(run, given, tmp_path):

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import NARROW, make_workflow, write_data
+from support.data.parquet_files import with_columns
+from support.data.row_files import flip
 from support.depth import some
 from support.http.oip import json_request
 from support.http.server import running
@@ -183,8 +185,7 @@ def test_ids_up_to_2_to_the_64_are_announced_as_unsigned(tmp_path, without_progr
         table = pq.read_table(path)
         ids = pa.array([None if v is None else v + (1 << 63) for v in table["item"].to_pylist()], pa.uint64())
         lists = table["tags"].cast(pa.list_(pa.uint64()))
-        table = table.set_column(table.schema.names.index("item"), "item", ids)
-        pq.write_table(table.set_column(table.schema.names.index("tags"), "tags", lists), path)
+        pq.write_table(with_columns(table, item=ids, tags=lists), path)
     run = train_and_evaluate(make_workflow(root, epochs=1), tmp_path / "run")
     assert export(run, tmp_path / "out") == 0
     servable = read_servable(tmp_path / "out")
@@ -201,8 +202,8 @@ def test_a_server_scores_the_rows_next_to_a_bad_number(servable, trained):
     """JSON's 1e400 is one, too. Its row is scored, or has no score; or the request is refused, as --bad-values says."""
     served = open_served(servable, 1 << 24, None, "torch")
     table = served.example().take([0] * 3)
-    table = table.set_column(table.schema.names.index("age"), "age", pa.array([0, -5, 3], pa.float32()))
-    expected = served.predict(table.set_column(1, "age", pa.array([0, 0, 3], pa.float32()))).scores["click.logit"]
+    table, clipped = (with_columns(table, age=pa.array([0, age, 3], pa.float32())) for age in (-5, 0))
+    expected = served.predict(clipped).scores["click.logit"]
     body = json_request(table, served.inputs).replace(b"3.0]", b"1e400]")
 
     def answer(rule):
@@ -400,9 +401,7 @@ def test_verify_reads_every_bit_and_opening_all_but_rows(servable, tmp_path, cap
     for name in files:
         folder = tmp_path / "damaged"
         shutil.copytree(servable, folder)
-        content = bytearray((folder / name).read_bytes())
-        content[rng.integers(len(content))] ^= 1 << rng.integers(8)
-        (folder / name).write_bytes(content)
+        flip(folder / name, rng.integers((folder / name).stat().st_size), 1 << int(rng.integers(8)))
         assert verify.main([str(folder)]) == 1, name
         assert "damaged" in capsys.readouterr().out
         if name.parent.name != ROWS_FOLDER and name.name not in (ONNX_FILE, REQUEST_FILE, RESPONSE_FILE):

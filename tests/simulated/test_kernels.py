@@ -27,7 +27,6 @@ def rng():
 
 CATCHES_UP = ("sgd", "adagrad", "rowwise_adagrad", "adam")
 CASES = [
-    *(("hashing", size) for size in (0, 1, 37)),
     *(("rows", 11, rows, words) for rows, words in ((0, 4), (1, 1), (5, 7), (9, 8))),
     *(("update", kind, 9, *size) for kind in RULE_NUMBERS for size in ((0, 1), (1, 1), (6, 3), (5, 4))),
     *(("narrow", 9, *size) for size in ((0, 1), (5, 3), (6, 11))),

@@ -137,6 +137,7 @@ def test_the_guard_stops_before_a_bad_span_and_keeps_the_commit(days, capsys):
         assert main(again) == EXIT_CODE
         said = capsys.readouterr().err
         assert "stopped by the guard: span 2026-11-22 has a normalized entropy of" in said
+        assert f"Its mean label is {np.mean(pq.read_table(days[2])['click']):.4f} (before: " in said
     with pytest.raises(GuardStopped):
         pipeline.train("days.py", "runs/days", serial=True, verbose=False, settings={
             "optimizer.rows.lr": 0.3, "schedule.batch_size": 2, "metrics.guard": 0.1,
@@ -165,6 +166,8 @@ def test_a_corrected_day_is_scored_again_and_trained_on(days, capsys):
     scores = [(e["span"], round(e["ne"], 1)) for e in result["epochs"]]
     assert [span for span, _ in scores] == ["2026-11-20", "2026-11-21", "2026-11-22", "2026-11-22"]
     assert scores[2][1] > scores[3][1]
+    assert [e.get("scored_again") for e in result["epochs"]] == [None, None, True, None]
+    assert verify(["runs/days"]) == 0
     alike = ["days.py", "--serial", *LEARNS, "--like", "runs/days", "--out", "alike"]
     assert main(alike) == 0
     assert json.loads(Path("alike/result.json").read_text())["fingerprint"] == result["fingerprint"]
@@ -206,6 +209,17 @@ def test_a_day_that_lost_rows_is_taken_or_given_up(days, capsys, option, example
     assert f"{option} 2026-11-20: no such span waits" in capsys.readouterr().err
 
 
+def test_a_first_day_that_waits_may_come_again_by_another_name(days):
+    delayed = ["days.py", "--serial", "--set", "data.label_delay=1 d", "--known-ok"]
+    assert main(delayed) == 0
+    days[0].rename("data/labels-known.parquet")
+    for _ in range(2):
+        assert main([*delayed, "--extend", "data/labels-known.parquet", str(days[1])]) == 0
+    result = json.loads(Path("runs/days/result.json").read_text())
+    given = [["train-0.parquet"], ["labels-known.parquet", "train-1.parquet"]]
+    assert (result["examples"], result["data"]["train"]["given"]) == (20, given), "places are kept once"
+
+
 def test_a_copy_of_a_file_is_named_and_left_out(days, capsys):
     assert main(["days.py", "--serial", "--extend", str(days[1])]) == 0
     before = json.loads(Path("runs/days/result.json").read_text())["fingerprint"]
@@ -214,6 +228,14 @@ def test_a_copy_of_a_file_is_named_and_left_out(days, capsys):
     said = capsys.readouterr().err
     assert f"{Path('data/copy.parquet').absolute()} is a copy of {days[1]}, so it is left out" in said
     assert json.loads(Path("runs/days/result.json").read_text())["fingerprint"] == before
+
+
+def test_the_last_day_waits_for_the_next_or_until_it_is_closed(days):
+    found = []
+    for more in ([], ["--extend", str(days[1])], ["--close"], ["--extend", str(days[2])]):
+        assert main(["days.py", "--serial", "--set", "data.close=next", *more]) == 0
+        found.append(json.loads(Path("runs/days/result.json").read_text())["examples"])
+    assert found == [0, 20, 33, 33]
 
 
 def test_a_first_night_without_scores_trains_nothing(days):

@@ -63,7 +63,7 @@ def test_lists_change_no_bit_and_keep_commits_small(tmp_path: Path, monkeypatch:
     (tmp_path / "gone").mkdir()
     result, written = nights(tmp_path), json.loads(newest(tmp_path / "run").read_bytes())["commit"]["state"]
     state = Manifest.of(newest(tmp_path / "run")).state
-    assert (len(written["data"]["train"]["files"]), len(written["epochs"])) == (0, 1)
+    assert (len(written["data"]["train"]["files"]), len(written["epochs"])) == (3, 1)
     assert len(state["epochs"]) == DAYS
     for day in range(DAYS - 1):
         shutil.move(tmp_path / "gone" / f"train-{day}.parquet", tmp_path / f"train-{day}.parquet")

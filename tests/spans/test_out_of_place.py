@@ -15,87 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.data.days import day_table, days_workflow
 from support.depth import examples
+from support.oracle.year import Refused, Rules, name_of, place
 from support.runs.harness import make_driver
 
 from pipeline.data.identity import Begun
 from pipeline.data.source import Source
 from pipeline.settings.columns import Time
+from pipeline.spans.rows import part_of
+from pipeline.spans.times import Clock
 from pipeline.workflow import Data
 
 DAY = 86_400
 BEGIN = 1_795_478_400
 """The first second of 24 November 2026."""
-
-
-class Refused(Exception):
-    """The oracle refuses a row; its text is the setting that would let it pass."""
-
-
-def name_of(day: int) -> str:
-    return str(np.datetime64(BEGIN + DAY * day, "s").astype("datetime64[D]"))
-
-
-def body_of(days: list[int], gap: int) -> list[int]:
-    """Days of the largest group of neighbors, the last of these."""
-    groups: list[list[int]] = []
-    for day in sorted(days):
-        if groups and day - groups[-1][-1] <= gap:
-            groups[-1].append(day)
-        else:
-            groups.append([day])
-    best: list[int] = []
-    for group in groups:
-        best = group if len(group) >= len(best) else best
-    return sorted({*best})
-
-
-def oracle(files: list[list[int]], known: list[str], late: str, ahead: str, gap: int) -> tuple[Any, list[str]]:
-    """(kind, name of the span) of each row of each file, in the order of reading, and the names of all spans. `known`:
-    names of the spans that were trained on."""
-    last = max((name.split(" ")[0] for name in known), default="")
-    bodies = [body_of(days, gap) for days in files]
-    opened = set()
-    for days, body in zip(files, bodies, strict=True):
-        for day in days:
-            follows = name_of(day) > last or (day in body and late == "take")
-            if day <= body[-1] and name_of(day) not in known and follows:
-                opened.add(name_of(day))
-    new = sorted(opened)
-    names = [*known, *new]
-    found = []
-    for number in sorted(range(len(files)), key=lambda n: bodies[n][0]):
-        body = [name_of(day) for day in bodies[number]]
-        in_body = [name for name in body if name in new]
-        rows: list[tuple[str, str | None]] = []
-        for day in files[number]:
-            name = name_of(day)
-            if day > bodies[number][-1]:
-                kind, rule = "ahead", ahead
-            elif name in new and name > last:
-                rows.append(("", name))
-                continue
-            else:
-                kind, rule = "late", late
-            if rule == "refuse":
-                raise Refused(f"data.{kind}")
-            with_span: str | None = None
-            if rule == "take":
-                follows_late = kind == "late" or body[-1] not in new
-                if follows_late and late == "refuse":
-                    raise Refused("data.late")
-                if kind == "late" and name in new:
-                    with_span = name
-                elif in_body:
-                    with_span = in_body[0] if follows_late else body[-1]
-                elif not follows_late or late == "take":
-                    if len(names) == len(known):
-                        label = name if kind == "late" else body[-1]
-                        parts = [one for one in known if one.startswith(f"{label} part")]
-                        names.append(f"{label} part {2 + len(parts)}")
-                    with_span = names[len(known)]
-            rows.append((kind, with_span))
-        found.append((number, rows))
-    return found, names
+EARLIER = 4
+"""Number of days by which the oracle's first day comes before it."""
 
 
 def data_of(root: Path, **settings: Any) -> Data:
@@ -129,11 +63,13 @@ def test_each_row_goes_where_the_oracle_puts_it(commands: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root, known, begun = Path(folder), list[str](), Begun()
         for number, (files, late, ahead, gap) in enumerate(commands):
-            paths = [write(root / f"{number}-{n}.parquet", days) for n, days in enumerate(files)]
+            paths = [
+                write(root / f"{number}-{n}.parquet", [day - EARLIER for day in days]) for n, days in enumerate(files)
+            ]
             settings = {"train": [p.name for p in paths], "late": late, "ahead": ahead, "gap": f"{gap} d"}
             begun = Begun(begun.splits, tuple(map(str, paths)) if begun.splits else ())
             try:
-                expected, names = oracle(files, known, late, ahead, gap)
+                expected, names = place(files, known, Rules(late, ahead), gap)
             except Refused as refused:
                 with pytest.raises(ValueError, match=str(refused)):
                     Source(data_of(root, **settings), 0, begun=begun)
@@ -143,16 +79,16 @@ def test_each_row_goes_where_the_oracle_puts_it(commands: list[Any]) -> None:
             assert of_train.spans == names
             assert [f.path for f in of_train.files[-len(files) :]] == [f"{number}-{n}.parquet" for n, _ in expected]
             scored = Counter(
-                name for n, rows in expected for day, (_, name) in zip(files[n], rows, strict=True)
+                name for n, rows in expected for day, (name, _) in zip(files[n], rows, strict=True)
                 if name == name_of(day)
             )  # fmt: skip
             assert source.calendar.num_scored[len(known) :] == tuple(scored[name] for name in names[len(known) :])
             for n, rows in expected:
-                assert rows_of(source, f"{number}-{n}.parquet") == [name for _, name in rows]
+                assert rows_of(source, f"{number}-{n}.parquet") == [name for name, _ in rows]
                 (file,) = [file for file in of_train.files if file.path == f"{number}-{n}.parquet"]
                 counted = {(one.kind, one.span, one.trained_with): one.rows for one in file.out_of_place or ()}
                 by_day = zip(files[n], rows, strict=True)
-                assert counted == Counter((kind, name_of(day), name) for day, (kind, name) in by_day if kind)
+                assert counted == Counter((kind, name_of(day), name) for day, (name, kind) in by_day if kind)
             again = Source(data_of(root, **settings), 0, begun=Begun(source.identity, begun.extend))
             assert again.identity == source.identity
             known, begun = names, Begun(source.identity)
@@ -200,12 +136,31 @@ def test_rows_of_files_that_are_gone_may_be_the_same_and_are_left_out(tmp_path):
     part.unlink()
     source = Source(data_of(tmp_path, late="take"), 0, begun=Begun(begun, (str(rewritten),)))
     assert rows_of(source, "c.parquet") == [None, "2026-11-26", "2026-11-26", "2026-11-26"]
-    assert [note.partition(":")[0] for note in source.notes] == [
+    assert [note.partition(":")[0] for note in source.notes[:2]] == [
         "1 rows are rewritten (2026-11-25", "1 rows are late (2026-11-24",
     ]  # fmt: skip
     first.unlink()
     source = Source(data_of(tmp_path, late="take"), 0, begun=Begun(begun, (str(rewritten),)))
     assert rows_of(source, "c.parquet") == [None, None, "2026-11-26", "2026-11-26"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "now", "comes"), [("0", [0, 0], [0, 0, 2, 2]), ("1", [], [0, 1, 1, 2])], ids=["cut in two", "merged"]
+)
+def test_rows_of_changed_files_are_not_trained_on_again(tmp_path, changed, now, comes):
+    begun = Begun()
+    for name, days in (("0", [0] * 4), ("1", [0, 1, 1])):
+        path = write(tmp_path / name, days)
+        added = (str(path),) if begun.splits else ()
+        begun = Begun(
+            Source(data_of(tmp_path, train=("0",), late="take"), 0, begun=Begun(begun.splits, added)).identity
+        )
+    (tmp_path / changed).unlink()
+    if now:
+        write(tmp_path / changed, now)
+    again = Begun(begun.splits, (str(write(tmp_path / "2", comes)),), done=2)
+    source = Source(data_of(tmp_path, train=("0",), late="take"), 0, begun=again)
+    assert rows_of(source, "2") == [None if day < 2 else "2026-11-26" for day in comes]
 
 
 def test_a_gap_is_said_once_and_is_late_when_it_comes(tmp_path):
@@ -245,3 +200,9 @@ def test_times_that_are_not_plausible_are_ahead_or_refused(tmp_path, num_wrong, 
     source = Source(data_of(tmp_path, ahead=rule), 0)
     assert rows_of(source, "part.parquet") == ["2026-11-24"] * 7 + [expected] + ["2026-11-24"] * 192
     assert "1 rows are implausible (no span: 1)" in source.notes[0]
+
+
+@pytest.mark.parametrize(("hour", "said"), [(0, []), (5, [True]), (11, [True]), (13, []), (30, [])])
+def test_a_part_of_a_day_is_named(hour, said):
+    lines = part_of("2026-11-24", BEGIN + 3600 * hour, Clock("day"))
+    assert ["its other parts are late" in line for line in lines] == said

@@ -161,16 +161,6 @@ def test_threads_change_no_entry(num_threads):
     assert (found[0][1::3] == UNKNOWN).all()
 
 
-def test_calls_with_no_keys_succeed():
-    key_map, none = KeyMap(), keys_of([])
-    key_map.insert(none, places_of([]))
-    key_map.move(none, places_of([]))
-    key_map.remove(none)
-    key_map.shrink()
-    assert key_map.find(none).tolist() == []
-    assert key_map.bytes_with(none) == key_map.num_bytes
-
-
 @given(st.sampled_from([DEVICE, HOST, DISK]), st.lists(st.integers(0, MAX_ROWS - 1)))
 def test_a_place_keeps_its_tier_and_its_row(tier, rows):
     places_U = place(tier, np.array(rows, np.int64))

@@ -1,11 +1,11 @@
 """The log: a tier that appends, and a Zarr group that any reader opens. (Reading has separate tests.)"""
 
-import os
 import re
 
 import numpy as np
 import pytest
 import zarr
+from support.data.row_files import flip, num_open
 from support.oracle.tier_contract import check_tier, gathered, made_rows
 from support.runs.harness import SPEED
 
@@ -59,12 +59,6 @@ def append(log, rows, at=0):
 @pytest.mark.parametrize("num_shards", [1, 3])
 def test_the_log_keeps_the_tier_contract(tmp_path, num_rows, num_shards):
     check_tier(lambda: Tagless(tmp_path, Shards.all(num_shards)), num_rows, WORDS, np.int64, CHUNK)
-
-
-def num_open(log):
-    """Descriptors of this process that lie in the log's folder."""
-    folder = "/proc/self/fd"
-    return sum(os.path.realpath(os.path.join(folder, fd)).startswith(str(log.path)) for fd in os.listdir(folder))
 
 
 def test_zarr_reads_the_rows_keys_and_padding_of_the_log(log):
@@ -157,9 +151,7 @@ def test_a_damaged_row_is_refused_with_its_file_offset_and_key(log):
     rows = made_rows(2 * CHUNK, WORDS)
     append(log, rows)
     file = rows_file(log.path, 1)
-    content = bytearray(file.read_bytes())
-    content[3 * ROW.num_bytes + 17] ^= 64
-    file.write_bytes(content)
+    flip(file, 3 * ROW.num_bytes + 17, 64)
     with pytest.raises(Damaged) as caught:
         gathered(log, [2, CHUNK + 5, CHUNK + 3], WORDS, np.int64)
     key = int(row_keys(rows)[CHUNK + 3])
@@ -173,9 +165,9 @@ def test_a_removed_chunk_loses_its_files_descriptor_and_checksum(log):
     rows = made_rows(3 * CHUNK, WORDS)
     append(log, rows)
     gathered(log, range(3 * CHUNK), WORDS, np.int64)
-    before = num_open(log)
+    before = num_open(log.path)
     log.remove(iter([0, 2]))
-    assert num_open(log) == before - 2
+    assert num_open(log.path) == before - 2
     assert log.checksums.keys() == {1}
     assert {p.name for p in log.path.rglob("c.*")} == {"c.1.0", "c.1"}
     with pytest.raises(FileNotFoundError):

@@ -79,12 +79,6 @@ def make_places(device_rows=3, host_rows=2, disk_chunks=1 << 20, map_bytes=1 << 
     return Places(device_rows, host_rows, ("clock", "clock"), Caps(disk_chunks, map_bytes), Chunks(4, **changes))
 
 
-def test_new_places_are_empty():
-    places = make_places()
-    assert (places.device.num_free, places.host.num_free, places.chunks.tails, len(places.map)) == (3, 2, (0,), 0)
-    assert (places.chunks.present, places.chunks.growth) == (0, 0)
-
-
 def test_the_reserve_covers_both_slabs_and_merged_rows():
     assert make_places(5, 3).commit_chunks == 2 + MIN_GROWTH
     assert make_places(5, 4).commit_chunks == 3 + MIN_GROWTH
@@ -118,12 +112,6 @@ def test_a_row_put_twice_has_its_last_value_and_others_stay():
     slab.scatter(np.arange(5, dtype=np.int32), rows)
     slab.scatter(np.array([3, 1], np.int32), rows[[0, 4]])
     np.testing.assert_array_equal(gathered(slab, range(5), 3, np.int32), rows[[0, 4, 2, 0, 4]])
-
-
-def test_a_slab_of_no_rows_can_be_made():
-    slab = Slab(0, 3)
-    slab.gather(np.empty(0, np.int32), np.empty((0, 3), np.uint32))
-    slab.close()
 
 
 def test_the_floats_of_a_slab_are_a_view_of_its_words():

@@ -53,15 +53,6 @@ def test_a_policy_chooses_distinct_evictable_slots(name, num_slots, steps):
     assert replay(POLICIES[name], num_slots, steps) == replay(POLICIES[name], num_slots, steps)
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_a_policy_finds_the_only_evictable_slots(name):
-    slab = Slab(POLICIES[name], 5)
-    slab.touch(*range(5))
-    for _ in range(3):
-        assert sorted(slab.choose(5, [1] * 5).tolist()) == list(range(5))
-        assert slab.choose(1, [0, 0, 0, 1, 0]).tolist() == [3]
-
-
 # Slots in the order in which they leave, after these blocks: each its slots and the batch of their next use.
 BLOCKS = [((0, 1, 2, 3), None), ((0, 1), 90), ((0,), None), ((1, 3), 70), ((2,), 80)]
 ORDER = {"lru": [0, 1, 3, 2], "lfu": [3, 2, 0, 1], "lfu_aged": [3, 2, 0, 1], "foresight": [0, 2, 1, 3]}

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.data.row_files import flip, num_open
 from support.depth import some
 from support.oracle.tier_contract import made_rows
 
@@ -191,12 +192,6 @@ def test_parts_cover_every_row_and_keep_chunks_whole(rows_of_chunks):
         assert set(bounds) <= {*firsts, num_rows}
 
 
-def num_open(folder):
-    """Descriptors of this process that lie in the folder."""
-    links = "/proc/self/fd"
-    return sum(os.path.realpath(os.path.join(links, fd)).startswith(str(folder)) for fd in os.listdir(links))
-
-
 def test_open_files_stay_within_their_limit(rows_and_reader, tmp_path, monkeypatch):
     rows, reader = rows_and_reader
     monkeypatch.setattr(reader, "_max_files", 3)
@@ -259,12 +254,6 @@ def test_a_disk_error_keeps_its_errno_and_names_the_row(rows_and_reader, tmp_pat
     assert f"{ROW_BYTES} bytes at offset {3 * ROW_BYTES} " in str(error.value)
 
 
-def damage(file, row):
-    content = bytearray(file.read_bytes())
-    content[row * ROW_BYTES + 5] ^= 4
-    file.write_bytes(content)
-
-
 @pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize("max_files", [64, 2])
 def test_the_first_of_several_damaged_rows_is_named(tmp_path, speed, max_files, direct, monkeypatch):
@@ -272,7 +261,7 @@ def test_the_first_of_several_damaged_rows_is_named(tmp_path, speed, max_files, 
     reader = Reader(file_of, WORDS, CHUNK, speed, direct)
     monkeypatch.setattr(reader, "_max_files", max_files)
     for position in (1100, 433, 434, 1199):
-        damage(file_of(position // CHUNK), position % CHUNK)
+        flip(file_of(position // CHUNK), position % CHUNK * ROW_BYTES + 5, 4)
     os.truncate(file_of(130), 0)
     at = np.random.default_rng(2).permutation(len(rows))
     with pytest.raises(WrongTag, match=re.escape(f"{file_of(54)}: the row at offset {ROW_BYTES} ")) as error:

@@ -6,9 +6,9 @@ import torch
 from conftest import make_workflow
 from sklearn.metrics import log_loss, roc_auc_score
 from support.depth import some
-from support.faults.killed_after_commit import SIZES, kill_after
+from support.faults.killed_after_commit import kill_after
 from support.oracle.reference import Reference
-from support.runs.harness import make_driver, run
+from support.runs.harness import THREE_TIERS, make_driver, run
 
 import pipeline
 from pipeline.optim.average import AVERAGE, Average
@@ -27,7 +27,7 @@ def averaged(root, num_steps=4, **changes):
 @pytest.mark.parametrize("num_steps", some([1, 4, 1000], 4))
 def test_a_run_with_averages_equals_the_plain_trainer(data_root, num_steps):
     workflow = averaged(data_root, num_steps)
-    result, reference = run(workflow, **SIZES), Reference(workflow).train()
+    result, reference = run(workflow, **THREE_TIERS), Reference(workflow).train()
     assert result["fingerprint"] == reference.fingerprint()
     for epoch, (_, scores, labels) in zip(result["epochs"], reference.scores, strict=True):
         assert epoch["auc"] == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
@@ -40,7 +40,7 @@ def test_averages_change_the_evaluation_and_not_the_training(data_root):
     references = [Reference(workflow).train() for workflow in (with_averages, without)]
     one, other = (dict(reference.model.state_dict()) for reference in references)
     assert all(torch.equal(one[name], other[name]) for name in one)
-    results = [run(workflow, **SIZES)["epochs"] for workflow in (with_averages, without)]
+    results = [run(workflow, **THREE_TIERS)["epochs"] for workflow in (with_averages, without)]
     assert results[0] != results[1]
 
 
@@ -48,7 +48,7 @@ def test_averages_change_the_evaluation_and_not_the_training(data_root):
 def test_a_killed_run_resumes_to_the_same_averages(data_root, tmp_path, monkeypatch, commits):
     workflow = averaged(data_root)
     kill_after(commits, workflow, tmp_path, monkeypatch)
-    result, whole = make_driver(workflow, tmp_path, **SIZES).run(), run(workflow, **SIZES)
+    result, whole = make_driver(workflow, tmp_path, **THREE_TIERS).run(), run(workflow, **THREE_TIERS)
     assert (result["fingerprint"], result["epochs"]) == (whole["fingerprint"], whole["epochs"])
 
 
@@ -58,14 +58,14 @@ def test_averages_can_begin_and_end_in_a_later_session(data_root, tmp_path, monk
     for present, others in ((workflow, without), (without, workflow)):
         folder = tmp_path / str(present.optimizer.dense.average)
         kill_after(3, others, folder, monkeypatch)
-        driver = make_driver(present, folder, **SIZES)
+        driver = make_driver(present, folder, **THREE_TIERS)
         assert "optimizer.dense.average" in "\n".join(driver.warnings)
-        assert driver.run()["examples"] == run(present, **SIZES)["examples"]
+        assert driver.run()["examples"] == run(present, **THREE_TIERS)["examples"]
 
 
 def test_every_reader_of_a_run_has_the_averaged_weights(data_root, tmp_path):
     workflow = averaged(data_root)
-    result = make_driver(workflow, tmp_path, **SIZES).run()
+    result = make_driver(workflow, tmp_path, **THREE_TIERS).run()
     with pipeline.open_run(tmp_path, "last") as opened:
         served = model_state(opened.model)
     commit = max((tmp_path / "commits").glob("*.safetensors"))

@@ -6,8 +6,8 @@ from importlib.util import find_spec
 import pytest
 import torch
 from conftest import make_workflow, write_data
-from support.faults.killed_after_commit import SIZES, changed, kill_after
-from support.runs.harness import make_driver, run
+from support.faults.killed_after_commit import changed, kill_after
+from support.runs.harness import THREE_TIERS, make_driver, run
 
 from pipeline.data.source import Source
 from pipeline.driver import resume
@@ -52,7 +52,7 @@ def replaced(monkeypatch):
 
 
 def test_only_full_training_batches_run_compiled(workflow, eager, replaced):
-    assert run(workflow, **SIZES)["fingerprint"] == run(eager, **SIZES)["fingerprint"]
+    assert run(workflow, **THREE_TIERS)["fingerprint"] == run(eager, **THREE_TIERS)["fingerprint"]
     made_up, steps = 1, 2 * 15
     assert replaced == [(6, False, 1)] * (made_up + steps)
 
@@ -63,9 +63,9 @@ def test_a_run_without_a_full_batch_compiles_nothing(workflow, replaced):
 
 
 def test_a_run_that_was_trained_to_its_end_compiles_nothing(workflow, replaced, tmp_path):
-    make_driver(workflow, tmp_path, **SIZES).run()
+    make_driver(workflow, tmp_path, **THREE_TIERS).run()
     replaced.clear()
-    make_driver(workflow, tmp_path, **SIZES).run()
+    make_driver(workflow, tmp_path, **THREE_TIERS).run()
     assert replaced == []
 
 
@@ -73,7 +73,7 @@ def test_a_commit_before_the_first_step_has_the_untouched_model(workflow, eager,
     dense = []
     for name, of in (("compiled", workflow), ("eager", eager)):
         (tmp_path / name).mkdir()
-        driver = make_driver(of, tmp_path / name, **SIZES)
+        driver = make_driver(of, tmp_path / name, **THREE_TIERS)
         worker = driver.crew.worker
         worker.start(list(driver.agenda.blocks(2))[:1], 1)
         worker.drain()
@@ -87,7 +87,7 @@ def test_a_model_that_cannot_be_compiled_ends_the_run_at_once(workflow, monkeypa
         raise NotImplementedError("cannot trace this")
 
     monkeypatch.setattr(torch, "compile", cannot)
-    driver = make_driver(workflow, tmp_path, **SIZES)
+    driver = make_driver(workflow, tmp_path, **THREE_TIERS)
     with pytest.raises(
         PipelineError, match=r"failed: torch cannot compile the dense model DeepFM: cannot trace this; .* false"
     ):
@@ -127,14 +127,14 @@ def test_missing_triton_is_said_before_a_run_on_a_gpu(monkeypatch):
 
 def test_what_changes_compiled_bits_warns_at_a_resume(workflow, replaced, monkeypatch, tmp_path):
     kill_after(2, workflow, tmp_path, monkeypatch)
-    assert make_driver(changed(workflow, model__compile_cache=None), tmp_path, **SIZES).warnings == []
-    (threads,) = make_driver(changed(workflow, schedule__threads=2), tmp_path, **SIZES).warnings
+    assert make_driver(changed(workflow, model__compile_cache=None), tmp_path, **THREE_TIERS).warnings == []
+    (threads,) = make_driver(changed(workflow, schedule__threads=2), tmp_path, **THREE_TIERS).warnings
     assert threads.endswith("schedule.threads: was 1, is 2")
-    warnings = make_driver(changed(workflow, model__compile=False), tmp_path, **SIZES).warnings
+    warnings = make_driver(changed(workflow, model__compile=False), tmp_path, **THREE_TIERS).warnings
     assert "model.compile: was true, is false" in warnings[0]
     monkeypatch.setattr(resume, "compiler_version", lambda command: "g++ 99")
     monkeypatch.setenv("TORCHINDUCTOR_FREEZING", "1")
-    one, other = make_driver(workflow, tmp_path, **SIZES).warnings
+    one, other = make_driver(workflow, tmp_path, **THREE_TIERS).warnings
     assert one.endswith('is "g++ 99"')
     assert other.endswith('TORCHINDUCTOR_FREEZING: was null, is "1"')
 

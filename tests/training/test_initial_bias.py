@@ -6,13 +6,12 @@ import torch
 from conftest import make_workflow
 from pydantic import ValidationError
 from support.oracle.reference import Reference
-from support.runs.harness import run
+from support.runs.harness import THREE_TIERS, run
 
 from pipeline.api import DNN, ESMM, FCN, LR, FinalNet, SharedBottom
 from pipeline.preflight.check_model import check_model
 from pipeline.training.build import build_model, row_layout
 
-SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 TWO = {"kind": SharedBottom, "args": {"num_labels": 2, "hidden": (8,)}, "labels": ("click", "bought")}
 
 
@@ -23,7 +22,7 @@ TWO = {"kind": SharedBottom, "args": {"num_labels": 2, "hidden": (8,)}, "labels"
 )
 def test_a_run_with_a_bias_equals_the_plain_trainer(small_workflow, changes, bias):
     workflow = small_workflow(**changes).with_settings({"model.initial_bias": bias})
-    assert run(workflow, **SIZES)["fingerprint"] == Reference(workflow).train().fingerprint()
+    assert run(workflow, **THREE_TIERS)["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
 class WithMore(torch.nn.Module):
@@ -112,10 +111,3 @@ def test_esmm_begins_at_the_rate_of_each_label(tmp_path):
     sizes = len(workflow.data.numbers), len(workflow.data.categories), workflow.model.embedding_dim
     logits = model(torch.zeros(3, sizes[0]), torch.zeros(3, *sizes[1:]), torch.zeros(3, 0))
     assert torch.sigmoid(logits).detach().numpy() == pytest.approx(np.array([list(rates.values())] * 3))
-
-
-def test_training_begins_at_the_rate_of_the_bias(tmp_path):
-    workflow = make_workflow(tmp_path, kind=LR, args={}, embedding_dim=0)
-    model = build_model(workflow.with_settings({"model.initial_bias": float(np.log(0.03 / 0.97))}))
-    logits = model(torch.randn(5, len(workflow.data.numbers)), torch.zeros(5, 2, 0), torch.zeros(5, 2))
-    assert torch.sigmoid(logits).tolist() == pytest.approx([0.03] * 5)

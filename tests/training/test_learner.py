@@ -1,6 +1,5 @@
 """Models of the user's own: any loss, any labels, any module, and always the same bits."""
 
-import json
 import math
 from typing import ClassVar
 
@@ -9,23 +8,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-import zarr
 from conftest import make_table, make_workflow
-from safetensors.torch import load_file
 from sklearn.metrics import log_loss, roc_auc_score
 from support.depth import some
 from support.oracle.reference import Reference
-from support.runs.harness import make_driver, run
+from support.runs.harness import THREE_TIERS, make_driver, run
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pipeline.errors import PipelineError
 from pipeline.models import DeepFM
 from pipeline.models.losses import binary_cross_entropy
-from pipeline.run import main
 from pipeline.worker import stage_runner
 
-SIZES = {"device_rows": 130, "host_rows": 24}
 SCHEDULES = [{"block_batches": 1, "look_ahead": 1}, {"block_batches": 3}, {"block_batches": 16, "look_ahead": 4}]
 
 
@@ -129,7 +124,7 @@ def deep(root, kind, **changes):
 @pytest.mark.parametrize("weight", [None, "importance"])
 def test_a_second_label_is_trained_on_and_evaluated(root, weight):
     workflow = make_workflow(root, kind=TwoTasks, args={}, weight=weight, labels=("click", "buy"))
-    result = run(workflow, **SIZES)
+    result = run(workflow, **THREE_TIERS)
     reference = Reference(workflow).train()
     assert result["fingerprint"] == reference.fingerprint()
     splits = [(e["split"], e["epoch"]) for e in result["epochs"]]
@@ -151,12 +146,12 @@ def test_a_second_label_is_trained_on_and_evaluated(root, weight):
 def test_the_schedule_never_changes_what_a_custom_model_learns(root, client, kind, schedule):
     expected = Reference(deep(root, kind)).train().fingerprint()
     workflow = deep(root, kind, **schedule)
-    assert run(workflow, **SIZES)["fingerprint"] == expected
-    assert run(workflow, client, **SIZES)["fingerprint"] == expected
+    assert run(workflow, **THREE_TIERS)["fingerprint"] == expected
+    assert run(workflow, client, **THREE_TIERS)["fingerprint"] == expected
 
 
 def test_other_use_of_torch_random_numbers_never_changes_dropout(root, monkeypatch):
-    expected = run(deep(root, "dropout"), **SIZES)
+    expected = run(deep(root, "dropout"), **THREE_TIERS)
     train = stage_runner.train
 
     def train_after_drawing(*args):
@@ -166,7 +161,7 @@ def test_other_use_of_torch_random_numbers_never_changes_dropout(root, monkeypat
 
     monkeypatch.setattr(stage_runner, "train", train_after_drawing)
     torch.rand(5)
-    assert run(deep(root, "dropout"), **SIZES)["fingerprint"] == expected["fingerprint"]
+    assert run(deep(root, "dropout"), **THREE_TIERS)["fingerprint"] == expected["fingerprint"]
 
 
 @pytest.mark.prove
@@ -188,32 +183,17 @@ def test_a_large_seed_can_train(root, seed):
     assert math.isfinite(run(workflow)["logloss"])
 
 
-@pytest.mark.prove
-def test_a_model_that_ignores_embeddings_leaves_them_as_drawn(root, tmp_path):
-    workflow = make_workflow(root, kind=OnlyNumbers, args={})
-    prints = {run(make_workflow(root, kind=OnlyNumbers, args={}, **schedule))["fingerprint"] for schedule in SCHEDULES}
-    assert len(prints) == 1
-    result = make_driver(workflow, tmp_path).run()
-    table = zarr.open_group(tmp_path / "table.zarr", mode="r")
-    keys_N, rows_NW = table["keys"][:], table["rows"][:]
-    reference = Reference(workflow)
-    assert len(set(keys_N.tolist()) - {2**64 - 1}) == result["rows"] > 100
-    for key, row in zip(keys_N.tolist(), rows_NW, strict=True):
-        if key != 2**64 - 1:
-            expected = reference.row_of(key, create=False)["w"]
-            assert row.view(np.float32)[2 : 2 + len(expected)].tolist() == expected.tolist()
-
-
-def test_a_model_without_parameters_of_its_own_trains_its_rows(root):
-    workflow = make_workflow(root, kind=OnlyRows, args={})
-    assert run(workflow, **SIZES)["fingerprint"] == Reference(workflow).train().fingerprint()
+@pytest.mark.parametrize("kind", [OnlyNumbers, OnlyRows])
+def test_a_model_trains_what_it_uses_and_leaves_the_rest_as_drawn(root, kind):
+    workflow = make_workflow(root, kind=kind, args={})
+    assert run(workflow, **THREE_TIERS)["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
 @pytest.mark.parametrize("kind", some(["linear", "batch_norm"], "batch_norm"))
 def test_two_threads_give_the_same_bits_for_any_blocks(root, client, kind):
     expected = Reference(deep(root, kind, threads=2)).train().fingerprint()
     for schedule in SCHEDULES:
-        assert run(deep(root, kind, threads=2, **schedule), client, **SIZES)["fingerprint"] == expected
+        assert run(deep(root, kind, threads=2, **schedule), client, **THREE_TIERS)["fingerprint"] == expected
 
 
 @pytest.mark.parametrize("field", ["dense", "rows"])
@@ -296,51 +276,9 @@ def test_bfloat16_trains_repeatably_to_a_similar_loss(small_workflow):
     for precision in ("float32", "bfloat16"):
         workflow = small_workflow(args={"hidden": (32, 32)}, batch_size=16)
         workflow = workflow.with_settings({"model.precision": precision})
-        results[precision] = [run(workflow, **SIZES) for _ in range(2)]
+        results[precision] = [run(workflow, **THREE_TIERS) for _ in range(2)]
     for first, second in results.values():
         assert first["fingerprint"] == second["fingerprint"]
     exact, rounded = (runs[0] for runs in results.values())
     assert exact["fingerprint"] != rounded["fingerprint"]
     assert exact["logloss"] == pytest.approx(rounded["logloss"], abs=0.02)
-
-
-OWN_MODEL = """
-from torch import nn
-
-from pipeline.workflow import Category, Data, Model, Schedule, Storage, Workflow
-
-
-class Linear(nn.Module):
-    def __init__(self, num_fields, num_numbers, embedding_dim, bias):
-        super().__init__()
-        self.linear = nn.Linear(num_fields * embedding_dim, 1, bias)
-
-    def forward(self, numbers, embeddings, first_order):
-        return self.linear(embeddings.flatten(1)).squeeze(1)
-
-
-workflow = Workflow(
-    name="own",
-    data=Data(root="{root}", train=("train*.parquet",), test=("test.parquet",), labels=("click",),
-              categories=(Category(name="item"), Category(name="tags"))),
-    model=Model(kind=Linear, embedding_dim=2, args={{"bias": True}}),
-    storage=Storage(device="1 MiB", host="1 MiB", disk="16 MiB", read="4 MiB", map="1 MiB", chunk_rows=1024),
-    schedule=Schedule(batch_size=8, block_batches=2, look_ahead=1, threads=1),
-)
-"""
-
-
-@pytest.mark.parametrize(
-    ("flags", "names"),
-    [(["--serial"], {"linear.weight", "linear.bias"}), (["--set", "model.args.bias=false"], {"linear.weight"})],
-    ids=["serial", "dask"],
-)
-def test_a_model_class_of_the_workflow_file_can_be_trained(root, tmp_path, capsys, flags, names):
-    file = tmp_path / "own.py"
-    file.write_text(OWN_MODEL.format(root=root))
-    run_dir = tmp_path / "run"
-    assert main([str(file), "--run-dir", str(run_dir), *flags]) == 0
-    assert "error" not in capsys.readouterr().err
-    assert json.loads((run_dir / "workflow.json").read_text())["model"]["kind"] == "workflow_own.Linear"
-    assert 0 <= json.loads((run_dir / "result.json").read_text())["auc"] <= 1
-    assert load_file(run_dir / "model.safetensors").keys() == names

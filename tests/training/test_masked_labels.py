@@ -8,9 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from conftest import make_workflow
+from support.data.parquet_files import rewritten, with_columns
 from support.depth import some
 from support.oracle.reference import Reference
-from support.runs.harness import run
+from support.runs.harness import THREE_TIERS, run
 
 from pipeline.api import train
 from pipeline.errors import PipelineError
@@ -20,7 +21,6 @@ from pipeline.models.losses import binary_cross_entropy
 from pipeline.workflow import Category, Task
 
 LABELS = ("click", "bought")
-THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 BOUGHT = {
     "clicks": Task(label="bought", where="click", weight=0.3),
     "nulls": Task(label="bought", nulls=True),
@@ -28,20 +28,19 @@ BOUGHT = {
 }
 
 
-def rewritten(data_root, folder, bought_of):
-    """The files in a folder, with other values of `bought`: those that `bought_of` returns of each row's number, click
-    and bought."""
-    for path in data_root.glob("*.parquet"):
-        table = pq.read_table(path)
+def other_bought(bought_of):
+    """A change of a table: to the values of `bought` that `bought_of` returns of each row's number, click and
+    bought."""
+
+    def change(table):
         rows = zip(*(table[name].to_pylist() for name in LABELS), strict=True)
-        column = pa.array([bought_of(n, *row) for n, row in enumerate(rows)], pa.int8())
-        table = table.set_column(table.schema.get_field_index("bought"), "bought", column)
-        pq.write_table(table, folder / path.name, row_group_size=8)
-    return folder
+        bought = [bought_of(n, *row) for n, row in enumerate(rows)]
+        return with_columns(table, bought=pa.array(bought, pa.int8()))
+
+    return change
 
 
-def with_nulls(data_root, folder):
-    return rewritten(data_root, folder, lambda n, click, bought: None if n % 5 == 3 else bought)
+WITH_NULLS = other_bought(lambda n, click, bought: None if n % 5 == 3 else bought)
 
 
 def make(root, *tasks, **changes):
@@ -52,7 +51,7 @@ def make(root, *tasks, **changes):
 @pytest.mark.parametrize("name", some(BOUGHT, "clicks", "both"))
 @pytest.mark.parametrize("weight", some([None, "importance"], None))
 def test_tiers_change_no_bit_of_masked_labels(name, weight, data_root, tmp_path):
-    root = with_nulls(data_root, tmp_path) if BOUGHT[name].nulls else data_root
+    root = rewritten(data_root, tmp_path, WITH_NULLS) if BOUGHT[name].nulls else data_root
     workflow = make(root, BOUGHT[name], weight=weight)
     expected = Reference(workflow).train().fingerprint()
     assert run(workflow, **THREE_TIERS)["fingerprint"] == expected
@@ -71,13 +70,13 @@ def test_losses_of_several_labels_take_masks(kind, data_root):
 def test_a_label_is_never_read_of_examples_without_it(data_root, tmp_path):
     """Nor is a null there an error."""
     workflow = make(data_root, BOUGHT["clicks"])
-    rewritten(data_root, tmp_path, lambda n, click, bought: bought if click else None)
+    rewritten(data_root, tmp_path, other_bought(lambda n, click, bought: bought if click else None))
     other = workflow.with_settings({"data.root": tmp_path})
     assert run(other)["fingerprint"] == run(workflow)["fingerprint"]
 
 
 def test_a_null_of_an_example_that_has_the_label_is_an_error(data_root, tmp_path):
-    workflow = make(with_nulls(data_root, tmp_path), BOUGHT["clicks"])
+    workflow = make(rewritten(data_root, tmp_path, WITH_NULLS), BOUGHT["clicks"])
     with pytest.raises(PipelineError, match=r"\d+ nulls where 'click' is 1, the first at row \d+"):
         run(workflow)
 

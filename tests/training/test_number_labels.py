@@ -11,9 +11,10 @@ from conftest import make_workflow
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
+from support.data.parquet_files import rewritten, with_columns
 from support.depth import some
 from support.oracle.reference import Reference
-from support.runs.harness import run
+from support.runs.harness import THREE_TIERS, run
 
 from pipeline.api import export, open_servable, train
 from pipeline.errors import PipelineError
@@ -23,7 +24,6 @@ from pipeline.models.losses import loss_of
 from pipeline.settings.optimizer import Plateau
 from pipeline.workflow import Task
 
-THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 SQUARED, HUBER = Task(label="dwell", loss="squared"), Task(label="dwell", loss="huber", delta=0.7, weight=0.5)
 MASKED = Task(label="dwell", loss="squared", where="click", nulls=True)
 ARGS = {"hidden": (6,), "tower": (4,), "experts": 2}
@@ -32,12 +32,12 @@ ARGS = {"hidden": (6,), "tower": (4,), "experts": 2}
 @pytest.fixture(scope="module")
 def dwell_root(data_root, tmp_path_factory):
     """The files with a column `dwell`, a number that depends on the other columns."""
-    folder = tmp_path_factory.mktemp("dwell")
-    for path in data_root.glob("*.parquet"):
-        table = pq.read_table(path)
+
+    def with_dwell(table):
         x, click = np.array(table["x0"], np.float64), np.array(table["click"])
-        pq.write_table(table.append_column("dwell", pa.array(3 + 2 * x + click)), folder / path.name, row_group_size=8)
-    return folder
+        return table.append_column("dwell", pa.array(3 + 2 * x + click))
+
+    return rewritten(data_root, tmp_path_factory.mktemp("dwell"), with_dwell)
 
 
 def make(root, *tasks, labels=("click", "dwell"), **changes):
@@ -46,13 +46,9 @@ def make(root, *tasks, labels=("click", "dwell"), **changes):
     return workflow.with_settings({"data.tasks": tasks})
 
 
-def with_nulls(root, folder):
-    for path in root.glob("*.parquet"):
-        table = pq.read_table(path)
-        dwell = [None if n % 5 == 3 else value for n, value in enumerate(table["dwell"].to_pylist())]
-        table = table.set_column(table.schema.get_field_index("dwell"), "dwell", pa.array(dwell, pa.float64()))
-        pq.write_table(table, folder / path.name, row_group_size=8)
-    return folder
+def with_nulls(table):
+    dwell = [None if n % 5 == 3 else value for n, value in enumerate(table["dwell"].to_pylist())]
+    return with_columns(table, dwell=pa.array(dwell, pa.float64()))
 
 
 @pytest.mark.parametrize("labels", [("dwell",), ("click", "dwell")], ids=["alone", "second"])
@@ -67,7 +63,7 @@ def test_tiers_change_no_bit_of_number_labels(labels, task, weight, dwell_root):
 
 
 def test_a_number_label_may_be_masked(dwell_root, tmp_path):
-    workflow = make(with_nulls(dwell_root, tmp_path), MASKED, weight="importance")
+    workflow = make(rewritten(dwell_root, tmp_path, with_nulls), MASKED, weight="importance")
     result = run(workflow, **THREE_TIERS)
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
     last = result["epochs"][-1]
@@ -170,11 +166,10 @@ def test_scores_of_a_number_label_are_its_values(dwell_root, tmp_path):
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, 1e39])
 def test_a_number_label_must_be_finite(value, dwell_root, tmp_path):
-    for path in dwell_root.glob("*.parquet"):
-        table = pq.read_table(path)
-        dwell = [value, *table["dwell"].to_pylist()[1:]]
-        table = table.set_column(table.schema.get_field_index("dwell"), "dwell", pa.array(dwell, pa.float64()))
-        pq.write_table(table, tmp_path / path.name)
+    def bad(table):
+        return with_columns(table, dwell=pa.array([value, *table["dwell"].to_pylist()[1:]], pa.float64()))
+
+    rewritten(dwell_root, tmp_path, bad)
     with pytest.raises(PipelineError, match=r"'dwell' .*must be a finite number and not null"):
         run(make(tmp_path, SQUARED, labels=("dwell",)))
 

@@ -7,8 +7,8 @@ from conftest import NARROW, WIDTHS, make_workflow
 from support.depth import some
 from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference
-from support.runs.evaluated_runs import THREE_TIERS, train_and_evaluate
-from support.runs.harness import run
+from support.runs.evaluated_runs import train_and_evaluate
+from support.runs.harness import THREE_TIERS, run
 from torch import nn
 
 import pipeline

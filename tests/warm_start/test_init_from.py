@@ -17,7 +17,7 @@ from support.depth import some
 from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference, key_of
 from support.runs.crew_threads import crew_driver
-from support.runs.harness import make_driver, printed, run
+from support.runs.harness import THREE_TIERS, make_driver, printed, run
 
 from pipeline.api import FM, Bucket, Calendar, Cross, FromParquet, FromRun, Standardize, open_run, train
 from pipeline.device.device import RAM
@@ -34,7 +34,6 @@ from pipeline.training.build import row_layout
 from pipeline.verify import main as verify
 from pipeline.warm_start.from_run import RunOrigin
 
-THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 L2 = Optimizer(rows=Adam(lr=0.05, l2=0.01, semantics="dense"), dense=DenseAdam(lr=0.01))
 
 

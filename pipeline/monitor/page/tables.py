@@ -8,9 +8,8 @@ from html import escape
 from typing import Any
 
 from pipeline.monitor.live.lines import Evaluated
-from pipeline.monitor.report import OF_LABEL, metric_text, number, of_labels, percent, short_duration, short_size
+from pipeline.monitor.report import LAST, OF_LABEL, metric_text, number, of_labels, percent, short_duration, short_size
 from pipeline.monitor.story import Story
-from pipeline.spans.guard import LAST
 from pipeline.spans.passes import SPAN
 
 GIB = 1 << 30

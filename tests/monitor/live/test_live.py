@@ -4,17 +4,15 @@ import time
 
 import numpy as np
 import pytest
-from support.runs.harness import make_driver
+from support.runs.harness import THREE_TIERS, make_driver
 
 from pipeline.monitor.live.lines import LIVE, Begin, CommitDone, Ended, Evaluated, Said, Tick, parse_line, read_live
 from pipeline.monitor.live.live_observer import LiveFile, LiveObserver
 
-SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
-
 
 def lines_of(workflow, folder, client=None):
     """Result of a run, and its lines by kind."""
-    result = make_driver(workflow, folder, client, **SIZES).run()
+    result = make_driver(workflow, folder, client, **THREE_TIERS).run()
     assert result
     by_kind = {}
     for line in read_live(folder):
@@ -68,7 +66,7 @@ def test_the_causes_of_a_session_add_up_to_its_wall_seconds(small_workflow, tmp_
 
 
 def test_a_failed_run_says_why(small_workflow, tmp_path):
-    driver = make_driver(small_workflow(), tmp_path, **SIZES)
+    driver = make_driver(small_workflow(), tmp_path, **THREE_TIERS)
     driver.crew.run = lambda *_: (_ for _ in ()).throw(OSError("the disk is gone"))
     with pytest.raises(Exception, match="the disk is gone"):
         driver.run()

@@ -16,6 +16,20 @@ def write(path, rows_a_group=1000, **columns):
     pq.write_table(pa.table(columns), path, row_group_size=rows_a_group)
 
 
+def with_columns(table, **columns):
+    """The table with other values of these columns."""
+    for name, values in columns.items():
+        table = table.set_column(table.schema.get_field_index(name), name, values)
+    return table
+
+
+def rewritten(root, folder, change):
+    """The folder, with the files of `root`, each with a change of its table and in small row groups."""
+    for path in sorted(root.glob("*.parquet")):
+        pq.write_table(change(pq.read_table(path)), folder / path.name, row_group_size=8)
+    return folder
+
+
 def data_of(root, **settings):
     settings = {"train": ("train",), "labels": ("label",), "categories": (Category(name="c"),)} | settings
     return Data(root=root, **settings)

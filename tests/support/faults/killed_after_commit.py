@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
-from support.runs.harness import make_driver
+from support.runs.harness import THREE_TIERS, make_driver
 
 from pipeline.driver.committer import Committer
-
-SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 
 
 class Killed(BaseException):
@@ -23,19 +23,28 @@ def changed(workflow, **changes):
     return workflow
 
 
-def kill_after(commits, workflow, run_dir, monkeypatch, client=None, **sizes):
-    """Run until `commits` commits are published."""
-    run_dir.mkdir(exist_ok=True)
+@contextmanager
+def killed_after(commits):
+    """Raise Killed right after this number of commits, or, at 0, before the first one."""
     commit, num = Committer.commit, iter(range(1, 1000))
 
     def counted(self, *args, **named):
+        if not commits:
+            raise Killed
         given_up = commit(self, *args, **named)
         if next(num) == commits:
             raise Killed
         return given_up
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Committer, "commit", counted)
-        driver = make_driver(workflow, run_dir, client, **(SIZES | sizes))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Committer, "commit", counted)
+        yield
+
+
+def kill_after(commits, workflow, run_dir, monkeypatch, client=None, **sizes):
+    """Run until `commits` commits are published."""
+    run_dir.mkdir(exist_ok=True)
+    with killed_after(commits):
+        driver = make_driver(workflow, run_dir, client, **(THREE_TIERS | sizes))
         with pytest.raises(Killed):
             driver.run()

@@ -9,13 +9,11 @@ from numba import config
 from support.oracle.row_table import Table
 
 from pipeline.kernels import (
-    absent,
     absent_adam,
     catch_up,
     clip_gradients,
     count_examples,
     dedup_cuda,
-    hashing,
     launch,
     segment_sum,
     update_rows,
@@ -26,17 +24,17 @@ if config.ENABLE_CUDASIM:
     from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
 SHARED = [
-    (dedup_cuda, "example_of"), (hashing, "_eight_bytes"), (hashing, "_hash_bytes"), (hashing, "_key"),
-    (hashing, "mix"), (segment_sum, "first_from"), (segment_sum, "gradient"), (segment_sum, "tile_sum"),
+    (dedup_cuda, "example_of"), (segment_sum, "first_from"), (segment_sum, "gradient"), (segment_sum, "tile_sum"),
     (count_examples, "count_one"),
     *((update_rows, name) for name in (
         "full_gradient", "rowwise_row", "adam_weight", "adagrad_weight", "ftrl_sums", "ftrl_weight",
     )),
     *((update_rows, name) for name in ("rowwise_step", "squares")),
     *((clip_gradients, name) for name in ("clip_row", "squares", "full_gradient")),
-    *((absent, name) for name in ("shrinkage", "shrinks", "adagrad_weight")),
     *((absent_adam, name) for name in ("stands_still", "adam_rest", "adam_weight")),
-    *((catch_up, name) for name in ("shrinkage", "adagrad_absent", "rowwise_absent", "adam_absent")),
+    *((catch_up, name) for name in (
+        "shrinkage", "shrinks", "adagrad_weight", "adagrad_absent", "rowwise_absent", "adam_absent",
+    )),
 ]  # fmt: skip
 """Functions of both targets that the simulator must call uncompiled: they take the simulator's arrays, or return NumPy
 scalars, which compiled code would turn into Python numbers."""
@@ -68,21 +66,6 @@ def compile_what_calls_them():
             table.update(np.zeros(1, np.int32), np.zeros((1, 3)))
     no_keys = np.zeros(1, np.int32), np.zeros(1, np.int32)
     count_examples.count_examples(*no_keys, 1, no_keys[0][:0])
-    out = np.empty(1, np.uint64)
-    for dtype in (np.int8, np.int32, np.uint32, np.int64, np.uint64):
-        for values in both(np.zeros(1, dtype)):
-            hashing.hash_integers(values, np.uint64(0), out)
-    for dtype in (np.int32, np.int64):
-        for offsets, data in zip(both(np.zeros(2, dtype)), both(np.zeros(1, np.uint8)), strict=True):
-            hashing.hash_strings(data, offsets, np.uint64(0), out)
-            hashing.hash_strings(data, offsets.copy(), np.uint64(0), out)
-
-
-def both(array):
-    """The array and a read-only copy of it."""
-    frozen = array.copy()
-    frozen.flags.writeable = False
-    return array, frozen
 
 
 def as_argument(value):

@@ -12,7 +12,6 @@ from pipeline.kernels.clip_gradients import clip_gradients
 from pipeline.kernels.count_examples import count_examples
 from pipeline.kernels.dedup import group_sources, unique_keys_reference
 from pipeline.kernels.dedup_cuda import index_batch_cuda, unique_keys_cuda
-from pipeline.kernels.hashing import hash_integers, hash_strings
 from pipeline.kernels.init_rows import clear_unused
 from pipeline.kernels.narrow_rows import BFLOAT16, FLOAT16_WORD, FULL_WORD, narrow_rows, widen_rows
 from pipeline.kernels.pool import lookup, pool_bags, pool_singles
@@ -32,18 +31,6 @@ def same(gpu, operation, args, changed):
     for number in changed:
         got, expected = gpu.back(there[number]), here[number]
         assert got.tobytes() == expected.tobytes(), f"argument {number} of {operation.__name__} differs"
-
-
-def check_hashing(gpu, rng, size):
-    salt = np.uint64(rng.integers(0, 2**63))
-    for dtype in (np.int8, np.int32, np.uint32, np.int64, np.uint64):
-        info = np.iinfo(dtype)
-        values = rng.integers(info.min, info.max, size, dtype, endpoint=True)
-        same(gpu, hash_integers, (values, salt, np.empty(size, np.uint64)), [2])
-    lengths = rng.integers(0, 20, size)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    data = rng.integers(0, 256, max(1, offsets[-1])).astype(np.uint8)
-    same(gpu, hash_strings, (data, offsets, salt, np.empty(size, np.uint64)), [3])
 
 
 def check_rows(gpu, rng, slots, rows, words):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from benchmarks.kstep.in_process import together
-from pipeline.comm.collective import ALIGNED
+from pipeline.comm.collective import ALIGNED, take_all_steps
 from pipeline.optim.kstep import dense_of
 from pipeline.settings.optimizer import DenseAdam, Optimizer
 
@@ -56,7 +56,7 @@ def make(merge, collectives, adam=None, seed=0):
 def take_step(dense, step, gradients):
     dense.zero_grad()
     gradients()
-    dense.exchange()
+    take_all_steps(dense.exchanging())
     dense.regularize()
     dense.step(step, step % STEPS_OF_EPOCH == 0)
 

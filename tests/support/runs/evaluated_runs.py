@@ -10,12 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.runs.harness import make_driver
+from support.runs.harness import THREE_TIERS, make_driver
 
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.workflow import Workflow
-
-THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 
 
 @dataclass(frozen=True)

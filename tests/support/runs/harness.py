@@ -45,6 +45,8 @@ def sizes_of(
     )
 
 
+THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
+"""Rows of slabs so few that keys of the small data go through device, host and disk."""
 SPEED = DiskSpeed(seconds_per_read=6e-6, bytes_per_second=1e9)
 
 

@@ -1,0 +1,248 @@
+"""Plain oracle of a run over days: which rows each night's command trains on, with which span, and what it leaves out.
+Dictionaries and loops over rows; nothing here is the pipeline's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
+from typing import Any, NamedTuple
+
+FIRST = date(2026, 11, 20)
+
+
+class Row(NamedTuple):
+    number: int
+    day: int
+    flipped: bool = False
+
+
+Rows = tuple[Row, ...]
+Folder = Mapping[str, Rows | None]
+"""Rows of each file; None: the file cannot be read."""
+
+
+class Refused(Exception):
+    """The command ends with exit code 2, and the run is as before."""
+
+
+class Place(NamedTuple):
+    span: str | None
+    """With which a row is trained on; None: it is left out."""
+    kind: str = ""
+    """Why it is out of place; empty if it is not."""
+
+
+@dataclass
+class Listed:
+    name: str
+    rows: Rows
+    places: list[Place]
+
+    @property
+    def spans(self) -> set[str]:
+        return {place.span for place in self.places if place.span}
+
+    def of(self, span: str) -> list[int]:
+        return [row.number for row, place in zip(self.rows, self.places, strict=True) if place.span == span]
+
+
+@dataclass(frozen=True)
+class Split:
+    """What a command lists: the files with the places of their rows, spans in turn, and what is set aside."""
+
+    files: list[Listed] = field(default_factory=list)
+    spans: list[str] = field(default_factory=list)
+    held: dict[str, tuple[str, int, Any]] = field(default_factory=dict)
+    """Why, number of rows, and the content to which the guard objects."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    late: str = "refuse"
+    ahead: str = "refuse"
+    delay: int = 0
+    """Days until labels are known."""
+    then: str = "stop"
+
+
+def name_of(day: int) -> str:
+    return str(FIRST + timedelta(days=day))
+
+
+def body_of(days: Sequence[int], gap: int = 1) -> list[int]:
+    """Days of the largest group of neighbors, the last of equal ones."""
+    groups: list[list[int]] = []
+    for day in sorted(days):
+        if groups and day - groups[-1][-1] <= gap:
+            groups[-1].append(day)
+        else:
+            groups.append([day])
+    best: list[int] = []
+    for group in groups:
+        best = group if len(group) >= len(best) else best
+    return sorted({*best})
+
+
+def place(
+    files: Sequence[Sequence[int]], known: Sequence[str], rules: Rules, gap: int = 1, aside: Collection[str] = (),
+    gone: Collection[str] = (),
+) -> tuple[list[tuple[int, list[Place]]], list[str]]:  # fmt: skip
+    """Numbers of the files in the order of reading, each with the places of its rows, and the names of all spans.
+    `files`: the day of each row. `known`: final spans. `gone`: those of which a file is gone. Raises Refused, with the
+    setting that would help."""
+    last = max(known, default="")
+    bodies = [body_of(days, gap) for days in files]
+    opened = set()
+    for days, body in zip(files, bodies, strict=True):
+        for day in days:
+            follows = name_of(day) >= last or name_of(day) in aside or (day in body and rules.late == "take")
+            if day <= body[-1] and name_of(day) not in known and follows:
+                opened.add(name_of(day))
+    new = sorted(opened)
+    names = [*known, *new]
+
+    def kind_of(day: int, body: list[int]) -> str:
+        name = name_of(day)
+        if day > body[-1]:
+            return "ahead"
+        if name in known and name in gone:
+            return "rewritten"
+        return "" if name in new and (name >= last or name in aside) else "late"
+
+    def span_of(day: int, kind: str, body: list[int]) -> str | None:
+        if not kind:
+            return name_of(day)
+        rule = {"late": rules.late, "ahead": rules.ahead, "rewritten": "drop"}[kind]
+        if rule == "refuse":
+            raise Refused(f"data.{kind}")
+        if rule == "drop":
+            return None
+        if kind == "ahead":
+            return span_of(body[-1], kind_of(body[-1], body), body)
+        for name in map(name_of, (day, *body)):
+            if name in new:
+                return name
+        if len(names) == len(known):
+            parts = [one for one in known if one.startswith(f"{name_of(day)} part")]
+            names.append(f"{name_of(day)} part {2 + len(parts)}")
+        return names[len(known)]
+
+    keys: list[int] = []
+    for body in bodies:
+        keys.append(body[0] if body else keys[-1] if keys else -1)
+    found = []
+    for number in sorted(range(len(files)), key=keys.__getitem__):
+        kinds = [kind_of(day, bodies[number]) for day in files[number]]
+        days = zip(files[number], kinds, strict=True)
+        found.append((number, [Place(span_of(day, kind, bodies[number]), kind) for day, kind in days]))
+    return found, names
+
+
+class Year:
+    """The state of a run: what its last command listed, and how many of these spans it has trained on."""
+
+    def __init__(self) -> None:
+        self.split, self.trained = Split(), 0
+        self._begun: dict[int, Split] = {}
+        """What was listed when each span was trained on."""
+
+    def final(self) -> tuple[list[str], list[Listed]]:
+        """Final spans and files: those trained on, and whatever shares a file with these."""
+        spans, end, before = self.split.spans, self.trained, -1
+        files: list[Listed] = []
+        while end != before:
+            files = [f for f in self.split.files if f.rows and (not f.spans or f.spans & {*spans[:end]})]
+            numbers = [spans.index(span) for file in files for span in file.spans]
+            before, end = end, max([end, *(n + 1 for n in numbers)])
+        return spans[:end], files
+
+    def fixed(self) -> set[str]:
+        """Names of final files that have rows to be trained on yet, so that they must not change."""
+        return {file.name for file in self.final()[1] if file.spans & {*self.split.spans[self.trained :]}}
+
+    def night(
+        self, folder: Folder, rules: Rules, bad: Callable[[str], bool], as_is: str = "", without: str = ""
+    ) -> int:
+        """Exit code of a command. `bad`: true if the guard objects to a span. `as_is`, `without`: a span or ""."""
+        known, files = self.final()
+        waits = Counter(span for file in self.split.files for span, _ in file.places if span and span not in known)
+        if wrong := [one for one in (as_is, without) if one and one not in waits and one not in self.split.held]:
+            raise Refused(f"{wrong[0]} does not wait")
+        listed = self._list(folder, rules, known, files)
+        split, is_first = self._chosen(listed, known, dict(waits), as_is, without)
+        if not folder or not any(file.rows for file in split.files):
+            raise Refused("there are no files, or no rows")
+        if (split.spans, split.held, len(split.spans)) == (self.split.spans, self.split.held, self.trained):
+            return 0  # What is left out is counted once there is a span to train on.
+        self.split = split
+        ends = [date.fromisoformat(span[:10]) for span in self.split.spans]
+        due = sum(max(ends[: n + 1]) + timedelta(days=rules.delay) <= max(ends) for n in range(len(ends)))
+        while self.trained < due:
+            span = self.split.spans[self.trained]
+            if span != as_is and bad(span):
+                if rules.then == "stop" or any(span in f.spans and len(f.spans) > 1 for f in self.split.files):
+                    return 3
+                rows = sum(len(file.of(span)) for file in self.split.files)
+                held = self.split.held | {span: ("guard", rows, content_of(self.split, span))}
+                self.split = replace(self.split, held=held)
+                return self.night(folder, rules, bad) or 4
+            self._begun[self.trained] = self.split
+            self.trained += 1
+        return 4 if is_first else 0
+
+    def rewind(self, span: str) -> None:
+        """Go back to the commit before a span that was trained on."""
+        self.trained = self.split.spans.index(span)
+        self.split = self._begun[self.trained]
+
+    def _list(self, folder: Folder, rules: Rules, known: list[str], files: list[Listed]) -> Split:
+        """All that is there now: what is final as it was, and the other files of the folder, by name."""
+        final, seen = {file.name for file in files}, []
+        changed = [file for file in files if folder.get(file.name) != file.rows]
+        kept = [file.rows for file in files if file.rows and (file.name not in folder or file not in changed)]
+        for name, rows in sorted(folder.items()):
+            if name not in final:
+                if rows is None:
+                    raise Refused(name)
+                if rows not in kept or not rows:
+                    kept.append(rows)
+                    seen.append((name, rows))
+        gone = {span for file in changed for span in file.spans}
+        days = [[row.day for row in rows] for _, rows in seen]
+        placed, names = place(days, known, rules, aside=self.split.held, gone=gone)
+        return Split([*files, *(Listed(*seen[number], places) for number, places in placed)], names)
+
+    def _chosen(
+        self, listed: Split, known: list[str], waits: dict[str, int], as_is: str, without: str
+    ) -> tuple[Split, bool]:
+        """What this command may train on, and True if it is the first to set a span aside for having lost rows."""
+        was, held = self.split.held, dict[str, tuple[str, int, Any]]()
+        rows = Counter(span for file in listed.files for span, _ in file.places)
+        for span, before in {**waits, **{span: one[1] for span, one in was.items()}}.items():
+            if span == without or (span in was and was[span][0] == "given up" and span != as_is):
+                held[span] = "given up", before, None
+            elif span != as_is and span in was and was[span][2] == (content_of(listed, span) or None):
+                held[span] = was[span]
+            elif span != as_is and rows[span] < before:
+                held[span] = "short", before, None
+        aside = {*held}
+        while more := {s for file in listed.files if file.spans & aside for s in file.spans} - aside:
+            aside |= more
+        for span in listed.spans:
+            if span in aside and span not in held:
+                held[span] = "short", rows[span], None
+        files = [file for file in listed.files if not file.spans & aside]
+        rest = [span for span in listed.spans[len(known) :] if span not in aside]
+        spans = [*known, *(s for s in rest if s in was), *(s for s in rest if s not in was)]
+        first = [n for n, span in enumerate(spans) if span != [*known, *rest][n]]
+        if first:
+            turn = {span: number for number, span in enumerate(spans)}
+            files.sort(key=lambda file: max(first[0], min((turn[span] for span in file.spans), default=0)))
+        is_first = any(why == "short" and span not in was for span, (why, _, _) in held.items())
+        return Split(files, spans, held), is_first
+
+
+def content_of(split: Split, span: str) -> list[tuple[Rows, list[bool]]]:
+    return [(file.rows, [one.span == span for one in file.places]) for file in split.files if span in file.spans]
