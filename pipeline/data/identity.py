@@ -100,6 +100,7 @@ class SplitIdentity(Strict):
     unread: dict[str, Unread] | None = None
     """Files that came and are not taken, by name. Not part of the identity."""
     num_closed: Count | None = None
+    num_begun: Count | None = None
     """See `Calendar`. Not part of the identity."""
     final: Final | None = None
     """Files that are no longer in `files`; None if all are."""
@@ -129,7 +130,7 @@ class SplitIdentity(Strict):
                 if span is not None:
                     num_rows[span] += rows
                     num_scored[span] += 0 if index in (file.moved or ()) else rows
-        return Calendar(tuple(self.spans), tuple(num_rows), tuple(num_scored), self.num_closed)
+        return Calendar(tuple(self.spans), tuple(num_rows), tuple(num_scored), self.num_closed, self.num_begun or 0)
 
     @property
     def digest(self) -> str:
@@ -148,7 +149,7 @@ class SplitIdentity(Strict):
 def digest_of(split: Mapping[str, Any]) -> str:
     """Checksum of a split's identity in the form that `as_json` returns."""
     files = [{name: value for name, value in file.items() if name != "version"} for file in split["files"]]
-    without = ("columns", "canonical", "given", "held", "unread", "num_closed")
+    without = ("columns", "canonical", "given", "held", "unread", "num_closed", "num_begun")
     others = {name: value for name, value in split.items() if name not in without}
     return checksum(json.dumps({**others, "files": files}).encode())
 

@@ -94,7 +94,7 @@ class Source:
             was = begun.splits.get(split, NO_SPANS) if found and split == "train" and data.spans_by else None
             listed = list_split(of_splits.get(split, ()), check, data, was, begun, found.arrivals if found else None)
             if found and was:
-                listed, self.set_aside = chosen_files(listed, begun, found)
+                listed, self.set_aside = chosen_files(listed, begun, found, data)
                 listed = replace(listed, identity=listed.identity.model_copy(update={"given": found.given}))
             check.end_split("the files to score" if scoring else f"data.{split}")
             self._groups[split] = listed.groups

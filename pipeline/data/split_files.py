@@ -257,12 +257,12 @@ def _copies(
     return copies
 
 
-def chosen_files(listed: ListedSplit, begun: Begun, found: SplitFiles) -> tuple[ListedSplit, list[str]]:
+def chosen_files(listed: ListedSplit, begun: Begun, found: SplitFiles, data: Data) -> tuple[ListedSplit, list[str]]:
     """The part of the training split that this command may train on, and a line for each span or file that is newly set
     aside (see `chosen`)."""
     if begun.splits and begun.waiting is None:
-        closed = begun.splits["train"].num_closed
-        return replace(listed, identity=listed.identity.model_copy(update={"num_closed": closed})), []
+        as_listed = {name: getattr(begun.splits["train"], name) for name in ("num_closed", "num_begun")}
+        return replace(listed, identity=listed.identity.model_copy(update=as_listed)), []
     arrivals, identity, lines = found.arrivals, listed.identity, list[str]()
     num_final = len(begun.splits["train"].spans or ()) if begun.splits else 0
     # A run has a span, even if it waits.
@@ -273,6 +273,8 @@ def chosen_files(listed: ListedSplit, begun: Begun, found: SplitFiles) -> tuple[
         identity, lines = chosen(identity, begun.waiting or Waiting(()), known, num_final, lacking)
     closed = arrivals.num_closed(identity.spans or ())
     identity = identity.model_copy(update={"unread": arrivals.unread or None, "num_closed": closed})
+    if identity.calendar and sum(map(len, identity.calendar.arrivals(data))) < begun.begun:
+        identity = identity.model_copy(update={"num_begun": begun.begun})
     kept = {file.path: file for file in identity.files}
     files = {
         file: kept[was.path].model_copy(update={"types": was.types})

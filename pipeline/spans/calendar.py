@@ -33,6 +33,9 @@ class Calendar:
     """Number of rows of each span, and of those that are scored with it: not those of other spans (`data.late`)."""
     num_closed: int | None = None
     """Number of spans for which no more rows are awaited, so that they may be trained on; None: all."""
+    num_begun: int = 0
+    """Number of spans on which the run has trained, so that they are due, even if the span that made them due has lost
+    its rows."""
 
     @property
     def num_own(self) -> list[int]:
@@ -52,8 +55,8 @@ class Calendar:
         due: list[list[int]] = [[] for _ in ends]
         for span, end in enumerate(ends):
             arrival = next((n for n in range(span, len(ends)) if ends[n] >= end + delay), None)
-            if arrival is not None and span < num_closed:
-                due[arrival].append(span)
+            if span < self.num_begun or (arrival is not None and span < num_closed):
+                due[-1 if arrival is None else arrival].append(span)
         return due
 
 

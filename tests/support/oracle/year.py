@@ -3,7 +3,6 @@ Dictionaries and loops over rows; nothing here is the pipeline's."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
@@ -55,7 +54,14 @@ class Split:
     files: list[Listed] = field(default_factory=list)
     spans: list[str] = field(default_factory=list)
     held: dict[str, tuple[str, int, Any]] = field(default_factory=dict)
-    """Why, number of rows, and the content to which the guard objects."""
+    """Why, number of rows (see `num_own`), and the content to which the guard objects."""
+    unread: frozenset[str] = frozenset()
+    """Names of the files that cannot be read."""
+
+    def num_own(self, span: str) -> int:
+        """Number of rows of a span's own day; if it has only rows of others, of these."""
+        days = [row.day for f in self.files for row, at in zip(f.rows, f.places, strict=True) if at.span == span]
+        return sum(name_of(day) == span for day in days) or len(days)
 
 
 @dataclass(frozen=True)
@@ -105,10 +111,10 @@ def place(
 
     def kind_of(day: int, body: list[int]) -> str:
         name = name_of(day)
-        if day > body[-1]:
-            return "ahead"
         if name in known and name in gone:
             return "rewritten"
+        if day > body[-1]:
+            return "ahead"
         return "" if name in new and (name >= last or name in aside) else "late"
 
     def span_of(day: int, kind: str, body: list[int]) -> str | None:
@@ -167,16 +173,20 @@ class Year:
     ) -> int:
         """Exit code of a command. `bad`: true if the guard objects to a span. `as_is`, `without`: a span or ""."""
         known, files = self.final()
-        waits = Counter(span for file in self.split.files for span, _ in file.places if span and span not in known)
+        waits = {span: self.split.num_own(span) for span in self.split.spans if span not in known}
         if wrong := [one for one in (as_is, without) if one and one not in waits and one not in self.split.held]:
             raise Refused(f"{wrong[0]} does not wait")
         listed = self._list(folder, rules, known, files)
-        split, is_first = self._chosen(listed, known, dict(waits), as_is, without)
+        split, is_first = self._chosen(listed, known, waits, as_is, without)
         if not folder or not any(file.rows for file in split.files):
             raise Refused("there are no files, or no rows")
-        if (split.spans, split.held, len(split.spans)) == (self.split.spans, self.split.held, self.trained):
+        before, self.split = self.split, split
+        if not split.unread <= before.unread:
+            return 4  # Any span may have rows in a file that cannot be read; the next command leaves it out.
+        same = (split.spans, split.held, split.unread) == (before.spans, before.held, before.unread)
+        if same and len(split.spans) == self.trained:
+            self.split = before
             return 0  # What is left out is counted once there is a span to train on.
-        self.split = split
         ends = [date.fromisoformat(span[:10]) for span in self.split.spans]
         due = sum(max(ends[: n + 1]) + timedelta(days=rules.delay) <= max(ends) for n in range(len(ends)))
         while self.trained < due:
@@ -184,8 +194,7 @@ class Year:
             if span != as_is and bad(span):
                 if rules.then == "stop" or any(span in f.spans and len(f.spans) > 1 for f in self.split.files):
                     return 3
-                rows = sum(len(file.of(span)) for file in self.split.files)
-                held = self.split.held | {span: ("guard", rows, content_of(self.split, span))}
+                held = self.split.held | {span: ("guard", split.num_own(span), content_of(self.split, span))}
                 self.split = replace(self.split, held=held)
                 return self.night(folder, rules, bad) or 4
             self._begun[self.trained] = self.split
@@ -199,33 +208,37 @@ class Year:
 
     def _list(self, folder: Folder, rules: Rules, known: list[str], files: list[Listed]) -> Split:
         """All that is there now: what is final as it was, and the other files of the folder, by name."""
-        final, seen = {file.name for file in files}, []
+        final, seen, unread = {file.name for file in files}, [], set()
         changed = [file for file in files if folder.get(file.name) != file.rows]
         kept = [file.rows for file in files if file.rows and (file.name not in folder or file not in changed)]
         for name, rows in sorted(folder.items()):
             if name not in final:
-                if rows is None:
+                if rows is None and not self.split.files:
                     raise Refused(name)
-                if rows not in kept or not rows:
+                if rows is None:
+                    unread.add(name)
+                elif rows not in kept or not rows:
                     kept.append(rows)
                     seen.append((name, rows))
         gone = {span for file in changed for span in file.spans}
+        gone |= {name_of(r.day) for f in changed for r, at in zip(f.rows, f.places, strict=True) if at.kind}
         days = [[row.day for row in rows] for _, rows in seen]
         placed, names = place(days, known, rules, aside=self.split.held, gone=gone)
-        return Split([*files, *(Listed(*seen[number], places) for number, places in placed)], names)
+        found = [*files, *(Listed(*seen[number], places) for number, places in placed)]
+        return Split(found, names, unread=frozenset(unread))
 
     def _chosen(
         self, listed: Split, known: list[str], waits: dict[str, int], as_is: str, without: str
     ) -> tuple[Split, bool]:
         """What this command may train on, and True if it is the first to set a span aside for having lost rows."""
         was, held = self.split.held, dict[str, tuple[str, int, Any]]()
-        rows = Counter(span for file in listed.files for span, _ in file.places)
+        rows = {span: listed.num_own(span) for span in listed.spans}
         for span, before in {**waits, **{span: one[1] for span, one in was.items()}}.items():
             if span == without or (span in was and was[span][0] == "given up" and span != as_is):
                 held[span] = "given up", before, None
             elif span != as_is and span in was and was[span][2] == (content_of(listed, span) or None):
                 held[span] = was[span]
-            elif span != as_is and rows[span] < before:
+            elif span != as_is and rows.get(span, 0) < before:
                 held[span] = "short", before, None
         aside = {*held}
         while more := {s for file in listed.files if file.spans & aside for s in file.spans} - aside:
@@ -241,7 +254,7 @@ class Year:
             turn = {span: number for number, span in enumerate(spans)}
             files.sort(key=lambda file: max(first[0], min((turn[span] for span in file.spans), default=0)))
         is_first = any(why == "short" and span not in was for span, (why, _, _) in held.items())
-        return Split(files, spans, held), is_first
+        return Split(files, spans, held, listed.unread), is_first
 
 
 def content_of(split: Split, span: str) -> list[tuple[Rows, list[bool]]]:
