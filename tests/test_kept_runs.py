@@ -121,12 +121,12 @@ def with_format(path, seal, number):
     path.write_bytes(seal.close(json.dumps(values | {"format": number}).encode()))
 
 
-@pytest.mark.parametrize("number", [2, 5])
+@pytest.mark.parametrize("number", [2, 6])
 def test_a_run_of_another_format_is_refused_with_the_way_out(kept, capsys, number):
     for path in Path("runs/plain/commits").glob("*.json"):
         with_format(path, RUN_SEAL, number)
     before = {path: path.read_bytes() for path in Path("runs/plain").rglob("*") if path.is_file()}
-    said = f"it has format {number}, and this version of the package reads format 3 and 4; go back to "
+    said = f"it has format {number}, and this version of the package reads format 3, 4, 5; go back to "
     with pytest.raises(Damaged, match=f"{said}.* --fresh"):
         pipeline.open_run("runs/plain")
     assert run(["plain.py", "--serial"]) != 0

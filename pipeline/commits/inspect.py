@@ -15,13 +15,14 @@ from pipeline.kernels.tag import first_wrong_tag
 from pipeline.records import RESERVED, U32, U64
 from pipeline.storage.files import checksum, checksum_of
 from pipeline.storage.layout import row_keys
+from pipeline.storage.lists import FOLDER as LISTS
 from pipeline.storage.log import keys_file, metadata, rows_file
 from pipeline.storage.shards import shard_folder
 
 OURS = (
     "commits", "table.zarr", "scores", "workflow.json", "metrics.jsonl", "model.safetensors", "result.json",
     "live.jsonl", "report.html", "report.html.partial", "tensorboard", "mlflow_run",
-    "init_from.json", FOLDER,
+    "init_from.json", FOLDER, LISTS,
 )  # fmt: skip
 
 
@@ -60,8 +61,8 @@ def missing_shards(run_dir: Path, manifests: Sequence[Manifest]) -> Iterator[tup
 def check_small_files(
     run_dir: Path, commits: Commits, manifests: Sequence[Manifest], missing: Collection[int] = ()
 ) -> Iterator[Defect]:
-    """Check the dense states of each commit, its copies of feature files, and the Zarr metadata of the table, which
-    must match one of the commits. The metadata of `missing` shards is skipped."""
+    """Check the dense states of each commit, its copies of feature files, its lists, and the table's Zarr metadata,
+    which must match one of the commits. The metadata of `missing` shards is skipped."""
     expected: list[tuple[Path, set[str], tuple[int, ...]]] = []
     expected += [
         (commits.dense_file(m.number, replica), {digest}, (m.number,))
@@ -71,6 +72,7 @@ def check_small_files(
     for m in manifests:
         digests = m.state.get("side_files", {})
         expected += [(run_dir / FOLDER / copy_name(digest), {digest}, (m.number,)) for digest in digests.values()]
+        expected += [(path, {digest}, (m.number,)) for path, digest in m.final_lists(run_dir)]
     for name in _without(manifests[-1], missing).metadata if manifests else ():
         known = {m.metadata[name] for m in manifests} | {described[name] for described in _described(manifests[-1])}
         expected.append((run_dir / "table.zarr" / name, known, ()))

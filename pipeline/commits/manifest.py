@@ -4,6 +4,7 @@ that it names are durable. Only then are files that no kept commit names deleted
 RUN_DIR/commits/000007.json          the manifest
 RUN_DIR/commits/000007.safetensors   the dense model and its optimizer
 RUN_DIR/commits/000007-3.safetensors the same for the fourth replica, if there are several
+RUN_DIR/lists/                       long lists, which manifests name (see `storage.lists`)
 RUN_DIR/reserve                      disk space reserved for the next commit; reserve-3 is that of the fourth worker
 """
 
@@ -15,7 +16,7 @@ import os
 import re
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -29,14 +30,18 @@ from pipeline.spans.waiting import kept_before, spans_done
 from pipeline.storage.durable import Seal
 from pipeline.storage.files import Damaged, Files, checksum, refuse_links, tensors
 from pipeline.storage.layout import RowLayout
+from pipeline.storage.lists import DETAILS, list_file, read_list, remove_lists, write_list
 from pipeline.storage.log import TableFormat
 from pipeline.storage.shards import MAX_SHARDS, Shards, shard_folder
 
 FORMAT: Literal[3] = 3
 WITH_SPANS: Literal[4] = 4
 """Format of the manifests of runs with spans, where a position includes a span. All other manifests have FORMAT."""
+WITH_LISTS: Literal[5] = 5
+"""The same, with lists in files of their own."""
 SEAL = Seal(b'{"checksum": "%s", "commit": ', b"}\n")
-DETAILS = "`pipeline verify RUN` says more, and --repair goes back to the newest commit that is intact"
+BLOCK = 32
+"""Maximum number of files, and number of metrics, in a manifest; more of them are written as lists."""
 OTHER_VERSION = "go back to the version of this package that wrote it, or start over with --fresh"
 
 
@@ -80,12 +85,46 @@ class Manifest:
     """Checksums of the safetensors files, one per replica."""
     state: dict[str, Any]
     """The state of the run itself: position, workflow, progress (`pipeline.commits.run_state`)."""
-    format: Literal[3, 4] = FORMAT
+    format: Literal[3, 4, 5] = FORMAT
 
     def content(self) -> bytes:
         """Content of the manifest file, a function of the values alone."""
         text = json.dumps({field.name: getattr(self, field.name) for field in fields(self)})
         return SEAL.close(text.encode())
+
+    def shortened(self, write: Callable[[list[Any]], str]) -> Manifest:
+        """The manifest as it is published: with spans, the long lists of its state are replaced by their names.
+        `write`: writes a list, and returns its name."""
+        if self.format == FORMAT:
+            return self
+        epochs, data = self.state["epochs"], self.state["data"]
+        starts, files = range(0, (len(epochs) - 1) // BLOCK * BLOCK, BLOCK), data["train"]["files"]
+        lists = {
+            "epochs": [write(epochs[start : start + BLOCK]) for start in starts],
+            "files": [write(files)] if len(files) > BLOCK else [],
+        }
+        if not any(lists.values()) and not data["train"].get("final"):
+            return self
+        train = {**data["train"], "files": [] if lists["files"] else files}
+        short = {**self.state, "epochs": epochs[len(starts) * BLOCK :], "data": {**data, "train": train}}
+        return replace(self, state={**short, "lists": lists}, format=WITH_LISTS)
+
+    def _whole(self, run_dir: Path) -> Manifest:
+        """What `shortened` shortened."""
+        if self.format != WITH_LISTS:
+            return self
+        self.final_lists(run_dir)
+        state, data, lists = dict(self.state), self.state["data"], self.state["lists"]
+        del state["lists"]
+        read = {name: [one for digest in lists[name] for one in read_list(run_dir, digest)] for name in lists}
+        train = {**data["train"], "files": [*read["files"], *data["train"]["files"]]}
+        whole = {**state, "epochs": [*read["epochs"], *state["epochs"]], "data": {**data, "train": train}}
+        return replace(self, state=whole)
+
+    def final_lists(self, run_dir: Path) -> list[tuple[Path, str]]:
+        """Lists of the training files that are final, and the checksum of each. Raises Damaged for other names."""
+        lists = self.state["data"]["train"].get("final", {}).get("lists", ()) if self.format == WITH_LISTS else ()
+        return [(list_file(run_dir, digest), digest) for digest in lists]
 
     @classmethod
     def of(cls, path: Path) -> Manifest:
@@ -94,10 +133,11 @@ class Manifest:
         try:
             manifest = read_json(Manifest, SEAL.open(path.read_bytes()))
             manifest._check()
+            manifest = manifest._whole(path.parent.parent)
             if path.stem != stem(manifest.number):
                 raise ValueError(f"it is the manifest of commit {manifest.number}")
-        except ValueError as error:
-            other = other_format(path, SEAL, FORMAT, WITH_SPANS)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            other = other_format(path, SEAL, FORMAT, WITH_SPANS, WITH_LISTS)
             raise Damaged(f"{path}: {f'{other}; {OTHER_VERSION}' if other else f'{error}; {DETAILS}'}") from error
         return manifest
 
@@ -214,7 +254,7 @@ def other_format(path: Path, seal: Seal, *known: int) -> str | None:
         return None
     if found in known:
         return None
-    reads = " and ".join(map(str, known))
+    reads = ", ".join(map(str, known))
     return f"it has format {json.dumps(found)[:20]}, and this version of the package reads format {reads}"
 
 
@@ -259,11 +299,16 @@ class Commits:
         """Write the dense state of the next commit. Returns its checksum."""
         return self.files.write(self.dense_file(number, replica), tensors(arrays))
 
+    def write_list(self, entries: Sequence[Any]) -> str:
+        """Write a list that the next commit names. Returns its checksum."""
+        return write_list(self.folder.parent, entries, self.files)
+
     def publish(self, manifest: Manifest) -> None:
         """Publish the manifest as a commit. All files that it names must be durable, except the directory entries of
         dense states, which are made durable here."""
         self.files.sync_folder(self.folder)
-        self.files.replace(self.manifest_file(manifest.number), [manifest.content()])
+        published = manifest.shortened(self.write_list)
+        self.files.replace(self.manifest_file(manifest.number), [published.content()])
         self._read[manifest.number] = manifest
 
     def all(self) -> list[Manifest]:
@@ -275,7 +320,7 @@ class Commits:
 
     def before_spans(self) -> dict[int, Manifest]:
         """Return the last commit before each span of the run, by the span's number, in ascending order."""
-        done = [(*spans_done(m.state), m) for m in self.all() if m.format == WITH_SPANS]
+        done = [(*spans_done(m.state), m) for m in self.all() if m.format != FORMAT]
         return {span: m for span, is_whole, m in done if is_whole}
 
     def kept_spans(self) -> list[Manifest]:
@@ -343,6 +388,7 @@ class Commits:
         for path in ours:
             if path not in named and path.suffix != ".json":
                 self.files.remove(path)
+        remove_lists(self.folder.parent, map(self.manifest_file, self._read), self.files)
 
 
 def _close_all(descriptors: dict[int, int]) -> None:

@@ -25,6 +25,7 @@ from pipeline.spans.calendar import Calendar
 from pipeline.spans.rows import OutOfPlace
 from pipeline.spans.waiting import Held, Unread, Waiting
 from pipeline.storage.files import checksum
+from pipeline.storage.lists import read_list
 
 SAMPLE_BYTES = 4096
 """Size of the sample at the start of each column chunk: its dictionary, or its first values."""
@@ -68,6 +69,16 @@ class FileIdentity(Strict):
         return ", ".join(f"{count:,} of {rows:,} rows" for count, rows in self.row_groups) or "none"
 
 
+class Final(Strict):
+    """Files of which all rows were trained on, before the other files of the split."""
+
+    lists: list[Digest]
+    """Lists of the files' identities, in order (see `storage.lists`)."""
+    num_rows: list[Count]
+    num_scored: list[Count]
+    """Number of rows of each span in these files, and of those that were scored."""
+
+
 class SplitIdentity(Strict):
     """Identity of a split: all its files, in the order in which they are read."""
 
@@ -91,6 +102,8 @@ class SplitIdentity(Strict):
     num_closed: Count | None = None
     num_begun: Count | None = None
     """See `Calendar`. Not part of the identity."""
+    final: Final | None = None
+    """Files that are no longer in `files`; None if all are."""
 
     def model_post_init(self, context: Any) -> None:
         """Raise ValueError unless every row belongs to a span or is left out, and every span has rows."""
@@ -99,6 +112,7 @@ class SplitIdentity(Strict):
             if (file.spans is None) != (self.spans is None) or (file.spans is not None and rows != of_spans):
                 raise ValueError(f"{file.path} has {rows:,} rows, and spans of {of_spans:,} rows")
         numbers = {span for file in self.files for span, rows in file.spans or () if rows} - {None}
+        numbers |= {span for span, rows in enumerate(self.final.num_rows if self.final else ()) if rows}
         names = self.spans or []
         if numbers != {*range(len(names))} or len({*names}) < len(names):
             raise ValueError(f"the rows belong to spans {shortened(numbers)}, and the spans are {shortened(names)}")
@@ -108,7 +122,9 @@ class SplitIdentity(Strict):
         """The spans of the split; None if it has none."""
         if self.spans is None:
             return None
-        num_rows, num_scored = [0] * len(self.spans), [0] * len(self.spans)
+        final = self.final or Final(lists=[], num_rows=[], num_scored=[])
+        more = [0] * (len(self.spans) - len(final.num_rows))
+        num_rows, num_scored = [*final.num_rows, *more], [*final.num_scored, *more]
         for file in self.files:
             for index, (span, rows) in enumerate(file.spans or ()):
                 if span is not None:
@@ -162,14 +178,27 @@ class Begun:
     """True if this command trains on spans for which `data.close` still awaits rows."""
     waiting: Waiting | None = None
     """Spans that follow `splits` in the training data, if it has any."""
+    run_dir: Path | None = None
+    """Folder of the run, with the lists of its final files."""
 
     def files(self, split: str) -> list[tuple[str, int | None]]:
         """Names of the split's files, in order, and their versions (see `FileIdentity`)."""
         return [(file.path, file.version) for file in self.splits[split].files] if split in self.splits else []
 
+    def final_files(self) -> Iterator[dict[str, Any]]:
+        """Identities, as JSON, of the training files that are in lists. Raises Damaged as `read_list` does."""
+        final = self.splits["train"].final if self.run_dir and self.splits else None
+        for digest in final.lists if final else ():
+            yield from read_list(self.run_dir, digest)  # type: ignore[arg-type]
+
+    def known_among(self, names: Collection[str]) -> set[str]:
+        """Those of the names that are names of the run's training files."""
+        known = {name for name, _ in self.files("train")}
+        return (known & {*names}) | {file["path"] for file in self.final_files() if file["path"] in names}
+
     @property
     def trains_on(self) -> set[str]:
-        """Names of all files of the training data."""
+        """Names of the files of the training data that are not in lists."""
         return {name for name, _ in self.files("train")} | {*(self.waiting.files if self.waiting else ())}
 
     @property
@@ -241,16 +270,21 @@ def _samples(
                 yield min(places), min(SAMPLE_BYTES, chunk.total_compressed_size)
 
 
-def split_identity(files: Sequence[FileIdentity], spans: Sequence[str] | None = None) -> SplitIdentity:
-    """Identity of a split with these files, each as returned by `look_at`. `spans`: see `SplitIdentity`."""
-    types = dict(files[0].types) if files else {}
-    for name in [name for name, kind in types.items() if EMPTY in kind]:
+def split_identity(
+    files: Sequence[FileIdentity], spans: Sequence[str] | None = None, before: SplitIdentity | None = None
+) -> SplitIdentity:
+    """Identity of a split with these files, each as returned by `look_at`, and with the final files of the split
+    `before`. `spans`: see `SplitIdentity`."""
+    of_lists = before if before and before.final else None
+    types = dict(of_lists.types if of_lists else files[0].types if files else {})
+    for name in [name for name, kind in types.items() if EMPTY in kind and not of_lists]:
         types[name] = next((file.types[name] for file in files if EMPTY not in file.types[name]), types[name])
-    differing = [{name: kind for name, kind in file.types.items() if types[name] != kind} for file in files]
+    differing = [{name: kind for name, kind in file.types.items() if types.get(name) != kind} for file in files]
     return SplitIdentity(
         types=types,
         files=[file.model_copy(update={"types": own}) for file, own in zip(files, differing, strict=True)],
         spans=None if spans is None else list(spans),
+        final=before.final if before else None,
     )
 
 
@@ -264,6 +298,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
 def difference(before: SplitIdentity, now: SplitIdentity) -> str | None:
     """First difference between two splits, as text; None if they are the same, or if they have spans and `now` only has
     more files at its end."""
+    if before.final != now.final:
+        return "the lists of the files that were trained on differ"
     longer = before.spans is not None and now.spans is not None
     files = now.files[: len(before.files)] if longer else now.files
     for number, (was, found) in enumerate(zip_longest(before.files, files), start=1):
@@ -306,8 +342,20 @@ def name_of(file: DataFile, root: Path) -> str:
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 
-def begun_in(data: Mapping[str, Any]) -> Begun:
-    """All data of a run, from an identity in the form of `as_json`. Raises ValueError if it has another form."""
+def files_in(train: Mapping[str, Any], run_dir: Path) -> Iterator[dict[str, Any]]:
+    """The files of a training split in the form of `as_json`, with those in lists of the run. Raises Damaged as
+    `read_list` does."""
+    for digest in train.get("final", {}).get("lists", ()):
+        yield from read_list(run_dir, digest)
+    yield from train["files"]
+
+
+def begun_in(data: Mapping[str, Any], run_dir: Path | None = None) -> Begun:
+    """All data of a run, from an identity in the form of `as_json`. `run_dir`: folder of the run, to read its lists of
+    files as well. Raises ValueError if it has another form."""
+    if run_dir and "final" in data["train"]:
+        train = {name: value for name, value in data["train"].items() if name != "final"}
+        data = {**data, "train": {**train, "files": [*files_in(data["train"], run_dir)]}}
     return Begun(read_json(dict[str, SplitIdentity], json.dumps(data)))
 
 

@@ -21,7 +21,7 @@ from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, file_diff
 from pipeline.data.waiting import chosen
 from pipeline.features.settings import Cross, Lookup
 from pipeline.files.description import Description
-from pipeline.files.find import DataFile, check_once, find, is_hidden, named, place_of, typed
+from pipeline.files.find import DataFile, check_once, find, is_hidden, named, partitions_of, place_of, typed
 from pipeline.files.flat import open_file, type_with_sign
 from pipeline.files.tables import table_files, table_of
 from pipeline.messages.uris import is_remote
@@ -49,12 +49,14 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
     named twice, unless the run started that way."""
     root = data.root.expanduser().absolute()
     spans = _of_spans(data, begun) if data.spans_by else []
-    other = data.model_copy(update={"train": ()}) if spans or begun.waiting else data
+    # All files of the run may be in lists.
+    goes_on = bool(data.spans_by and begun.splits and begun.splits["train"].spans)
+    other = data.model_copy(update={"train": ()}) if goes_on or begun.waiting else data
     places = {str(root / name): version for name, version in begun.places}
     found = {split: [*listing.files] for split, listing in listings_of(other, places).items()}
     given: list[tuple[str, ...]] = []
     known = begun.trains_on
-    same = bool(begun.splits) and not (spans or begun.waiting)
+    same = bool(begun.splits) and not (goes_on or begun.waiting)
     for split, files in found.items():
         here = {name_of(file, data.root): file for file in files}
         was = [name for name, _ in begun.files(split)]
@@ -66,13 +68,23 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
     arrivals = Arrivals(data, begun)
     if data.spans_by:
         added, again = added_files(data, begun.extend), _listed_again(data, begun)
-        of_train: dict[str, DataFile] = {}
-        for file in (*spans, *found["train"], *(file for _, files in again for file in files), *added):
-            of_train.setdefault(file.place, file)
+        listed = {file.place: name_of(file, data.root) for _, files in again for file in files}
+        listed |= {file.place: name_of(file, data.root) for file in (*found["train"], *added)}
+        final = begun.known_among({*listed.values()})
+        of_train: dict[str, DataFile] = {file.place: file for file in spans}
+        for file in (*found["train"], *(file for _, files in again for file in files), *added):
+            if listed[file.place] not in final:
+                of_train.setdefault(file.place, file)
         found["train"] = arrivals.complete(of_train.values())
-        given = (
-            [places for places, files in again if _has_waiting(files, data, begun)] if begun.waiting else [data.train]
-        )
+        given = [data.train]
+        if begun.waiting:
+            waits = bool(begun.waiting.rows or begun.waiting.held)
+            # A place without files waits, too, since some may come back.
+            given = [
+                places
+                for places, files in again
+                if (any(listed[file.place] not in final for file in files) if files else waits)
+            ]
         given = [*given, *filter(None, [begun.extend])]
         known |= {name_of(file, data.root) for file in added} | arrivals.before.keys()
     if not same:
@@ -104,13 +116,6 @@ def _listed_again(data: Data, begun: Begun) -> list[tuple[tuple[str, ...], list[
                 files += find([place], data.root, "data.train", "Parquet").files
         found.append((places, files))
     return found
-
-
-def _has_waiting(files: Sequence[DataFile], data: Data, begun: Begun) -> bool:
-    """True if a place is to be listed again: it has files that are not final, or none, though some may come back."""
-    final = {name for name, _ in begun.files("train")}
-    waits = begun.waiting is not None and bool(begun.waiting.rows or begun.waiting.held)
-    return any(name_of(file, data.root) not in final for file in files) if files else waits
 
 
 def _of_spans(data: Data, begun: Begun) -> list[DataFile]:
@@ -153,7 +158,6 @@ def list_split(
     times = RowTimes(data, check.described) if was else None
     listed: dict[DataFile, Listed] = {}
     added: dict[DataFile, list[Run]] = {}
-    notes: list[str] = []
     of_run = begun.trains_on if was else set()
     for file in files:
         name = name_of(file, data.root)
@@ -169,28 +173,30 @@ def list_split(
             identity, groups, empty = list_groups(file, check, name)
             if times and not before:
                 with open_file(file) as opened:
-                    runs = times.runs(file, name, opened)
+                    added[file] = times.runs(file, name, opened)
         except (ValueError, OSError, pa.ArrowException) as error:
             if before or was is None or arrivals is None:
                 raise
             arrivals.leave_damaged(file, name, error)
             continue
-        if times and not before and (other := _copied(file, identity, listed)):
-            notes.append(f"{file} is a copy of {other}, so it is left out")
-            continue
         if before and before.row_groups != identity.row_groups:
             # The spans of the run do not divide other rows.
             said, way = file_difference(before, identity, {}, {}), "restore the file, or, once all its rows"
             raise ValueError(f"data.train: {said}; {way} were trained on, remove it")
-        if times and not before:
-            added[file] = runs
-        elif before:
+        if before:
             kept = {name: getattr(before, name) for name in ("spans", "moved", "out_of_place")}
             identity = identity.model_copy(update=kept)
         listed[file] = Listed(identity, [group for group in groups if group.num_rows], empty)
-    aside, there = begun.waiting.held if begun.waiting else (), [*listed]
-    maker = CalendarMaker(data, was.spans or (), aside, partial(_gone, was, there, data), begun.begun) if was else None
-    for placed in maker.place([*added.items()], times.latest) if maker and times else ():
+    copies = _copies(listed, added, begun, data)
+    notes = [f"{file} is a copy of {other}, so it is left out" for file, other in copies.items()]
+    listed = {file: of for file, of in listed.items() if file not in copies}
+    aside = begun.waiting.held if begun.waiting else ()
+    maker = None
+    if was:
+        is_gone = partial(_is_gone, was, begun, data, {})
+        maker = CalendarMaker(data, was.spans or (), aside, is_gone, begun.begun)
+    new = [(file, runs) for file, runs in added.items() if file in listed]
+    for placed in maker.place(new, times.latest) if maker and times else ():
         spans = {
             "spans": placed.cuts, "moved": placed.moved or None, "out_of_place": placed.out_of_place or None,
         }  # fmt: skip
@@ -198,7 +204,7 @@ def list_split(
         identity, groups, empty = listed.pop(placed.path)
         listed[placed.path] = Listed(identity.model_copy(update=spans), groups, empty)
     return ListedSplit(
-        split_identity([of.identity for of in listed.values()], maker.labels if maker else None),
+        split_identity([of.identity for of in listed.values()], maker.labels if maker else None, was),
         [group for of in listed.values() for group in of.groups],
         {file: of.identity for file, of in listed.items()},
         {file: of.empty for file, of in listed.items()},
@@ -206,38 +212,49 @@ def list_split(
     )
 
 
-def _gone(was: SplitIdentity, files: Sequence[DataFile], data: Data) -> set[str]:
-    """Names of the spans of which a file is gone, has another size, or is not in the newest version of its Delta table,
-    also of those of which it had only rows out of place. Rows that come for these may be rewritten ones."""
-    known = {file.path: file for file in was.files}
-    tables: dict[str, Collection[str]] = {}
-    gone: set[str] = set()
-    for file in files:
-        if (before := known.get(name_of(file, data.root))) is None or is_remote(file.place):
+def _is_gone(was: SplitIdentity, begun: Begun, data: Data, tables: dict[str, Collection[str]], label: str) -> bool:
+    """True if a file with rows of the span, also rows out of place, is gone, has another size, or is not in the newest
+    version of its Delta table. Rows that come for the span may be rewritten ones. `tables`: cache of the files of
+    tables, by folder."""
+    number = (was.spans or []).index(label)
+    for file in (*(of.model_dump() for of in was.files), *begun.final_files()):
+        has_rows = number in {span for span, _ in file["spans"] or ()}
+        if not has_rows and all(rows["span"] != label for rows in file.get("out_of_place") or ()):
             continue
-        path, names = Path(file.place), was.spans or ()
-        there = path.exists() and path.stat().st_size == before.size
-        if there and before.version is not None and (table := table_of(file.place)):
+        if is_remote(place := named(place_of(file["path"], data.root), data.root).place):
+            continue
+        there = Path(place).exists() and Path(place).stat().st_size == file["size"]
+        if there and file.get("version") is not None and (table := table_of(place)):
             folder, _ = table
             if folder not in tables:
                 found = table_files(folder)
                 tables[folder] = found.files if found else ()
-            there = file.place in tables[folder]
+            there = place in tables[folder]
         if not there:
-            gone |= {names[span] for span, _ in before.spans or () if span is not None}
-            gone |= {rows.span for rows in before.out_of_place or ()}
-    return gone
+            return True
+    return False
 
 
-def _copied(path: DataFile, identity: FileIdentity, others: Mapping[DataFile, Listed]) -> DataFile | None:
-    """The file, among `others`, with the same bytes as another one with rows; None if there is none."""
-    for other, (known, _, _) in others.items():
-        same_place = path.partitions == other.partitions
-        if identity.row_groups and same_place and not file_difference(known, identity, {}, {}):
-            gone = is_remote(path.place) or not Path(other.place).exists()
-            if gone or filecmp.cmp(path.place, other.place, shallow=False):
-                return other
-    return None
+def _copies(
+    listed: Mapping[DataFile, Listed], new: Collection[DataFile], begun: Begun, data: Data
+) -> dict[DataFile, DataFile]:
+    """Those of the new files with the bytes of a file before them, or of a final file, each with that file."""
+    content = {f: (of.size, of.footer, of.sample, f.partitions) for f, (of, _, _) in listed.items() if of.row_groups}
+    same: dict[object, list[DataFile]] = {content[file]: [] for file in new if file in content}
+    for was in begun.final_files() if same else ():
+        found = same.get((was["size"], was["footer"], was["sample"], partitions_of(was["path"])))
+        if found is not None:
+            found.append(named(place_of(was["path"], data.root), data.root))
+    copies: dict[DataFile, DataFile] = {}
+    for file, key in content.items():
+        for other in same.get(key, ()) if file in new else ():
+            gone = is_remote(file.place) or not Path(other.place).exists()
+            if gone or filecmp.cmp(file.place, other.place, shallow=False):
+                copies[file] = other
+                break
+        else:
+            same.get(key, []).append(file)
+    return copies
 
 
 def chosen_files(listed: ListedSplit, begun: Begun, found: SplitFiles, data: Data) -> tuple[ListedSplit, list[str]]:

@@ -5,15 +5,23 @@ command lists these places again and takes what it finds there."""
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pipeline.data.agenda import Position
 from pipeline.data.identity import FileIdentity, SplitIdentity
+from pipeline.settings import read_json
 from pipeline.spans.passes import SPAN
 from pipeline.spans.waiting import Held, Waiting, begun_and_done
 from pipeline.storage.files import checksum
+
+MOST_FILES = 32
+"""Maximum number of final files that a commit has outside of lists."""
+KEPT_SPANS = 2
+"""Number of the last final spans whose files stay outside of lists, since the guard reads them (see `changes_in`)."""
+MOST_LISTED = 2000
+"""Maximum number of files in a list, which readers keep in memory one at a time."""
 
 
 def waiting_in(split: SplitIdentity, final: SplitIdentity) -> Waiting:
@@ -38,6 +46,28 @@ def final_part(split: SplitIdentity, num_begun: int) -> SplitIdentity:
         files = [file for file in split.files if file.spans and min(_numbers(file), default=-1) < end]
         before, end = end, max([end, *(1 + max(_numbers(file), default=-1) for file in files)])
     return split.model_copy(update={"files": files, "spans": (split.spans or [])[:end]})
+
+
+def with_lists(train: Mapping[str, Any], done: int, write: Callable[[list[Any]], str]) -> Mapping[str, Any]:
+    """A commit's training split with the files of the first `done` spans, except `KEPT_SPANS`, in a list, if they are
+    many. `write`: writes a list, and returns its checksum."""
+    files, done = train["files"], max(0, done - KEPT_SPANS)
+    # The order of files is kept, so one that also has rows of a later span holds back those after it.
+    lasts = (max((span for span, _ in file["spans"] if span is not None), default=-1) for file in files)
+    end = next((n for n, last in enumerate(lasts) if last >= done), len(files))
+    # Files without rows wait.
+    over, left = [file for file in files[:end] if file["spans"]], [file for file in files[:end] if not file["spans"]]
+    if len(over) <= MOST_FILES:
+        return train
+    split = read_json(SplitIdentity, json.dumps(train))
+    calendar = split.model_copy(update={"files": split.files[:end]}).calendar
+    assert calendar, "the training data has spans"
+    lists = [write(over[n : n + MOST_LISTED]) for n in range(0, len(over), MOST_LISTED)]
+    final = {
+        "lists": [*(split.final.lists if split.final else ()), *lists],
+        "num_rows": list(calendar.num_rows[:done]), "num_scored": list(calendar.num_scored[:done]),
+    }  # fmt: skip
+    return {**train, "files": [*left, *files[end:]], "final": final}
 
 
 def _numbers(file: FileIdentity) -> list[int]:
@@ -106,7 +136,9 @@ def chosen(
     assert calendar, "the training data has spans"
     files = _up_to_known(split, waiting, known)
     there = {number for file in files for number in _numbers(file)}
-    rows = {label: calendar.num_own[number] for number, label in enumerate(labels) if number in there}
+    there |= {*range(len(split.final.num_rows) if split.final else 0)}
+    own = calendar.num_own
+    rows = {label: own[number] for number, label in enumerate(labels) if number in there}
     held: dict[str, Held] = {}
     for label, before in {**waiting.rows, **{label: one.rows for label, one in waiting.held.items()}}.items():
         if label in waiting.as_is:

@@ -15,7 +15,7 @@ from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.agenda import START, Agenda, Position
 from pipeline.data.side_files import FOLDER, remove_copies
 from pipeline.data.source import Source, changes_in
-from pipeline.data.waiting import held_by_guard
+from pipeline.data.waiting import held_by_guard, with_lists
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.committer import Committer
 from pipeline.driver.loop import CAPS, DueCommit, cap_needed, stretches
@@ -32,6 +32,7 @@ from pipeline.monitor.progress import Progress
 from pipeline.preflight.setup import Setup
 from pipeline.records import Block, Refusal
 from pipeline.spans.guard import GuardStopped, check_guard
+from pipeline.spans.waiting import begun_and_done
 from pipeline.storage.disk_speed import measure
 from pipeline.storage.folder import Folder
 from pipeline.worker.worker import Worker
@@ -216,8 +217,8 @@ class Driver:
                 self.test_best(epoch)
                 if self.pauses.signal:
                     return None
-            workflow, newest = self.setup.workflow, self.committer.newest
-            result = write_result(workflow, self.crew, self.history, stopped, newest, self._source.identity)
+            workflow, newest, run_dir = self.setup.workflow, self.committer.newest, self.folder.path
+            result = write_result(workflow, self.crew, self.history, stopped, newest, self._source.identity, run_dir)
         result = write_outputs(self.folder, self.crew, result)
         if not stopped:
             self.crew.each(Worker.release_reserve)
@@ -240,7 +241,7 @@ class Driver:
         keeps_best = workflow.commit.keep_best and (begin is None or (begin.trains and begin.first_batch == 0))
         name = "best" if keeps_best and self.best.is_last(self.history) else None
         given_up = self.committer.commit(
-            lambda: {**self._description, **self.history.state(), **position_state(self.agenda, at)}
+            lambda: {**described(self), **self.history.state(), **position_state(self.agenda, at)}
             | self._of_spans | {"speed": {**asdict(self.folder.measured), "direct": workflow.storage.direct}},
             name=name, at_least=due.at_least, give_up=due.give_up,
         )  # fmt: skip
@@ -254,6 +255,15 @@ class Driver:
             self.runner.say(remark)
         self.pauses.go_on()
         return bool(given_up)
+
+
+def described(driver: Driver) -> dict[str, Any]:
+    """The description of the run, with the files of spans that are done in lists."""
+    if calendar := driver._source.calendar:
+        data, epochs = driver._description["data"], driver.setup.workflow.schedule.epochs
+        _, done = begun_and_done(calendar.num_rows, epochs, driver.history.trained)
+        data["train"] = with_lists(data["train"], done, driver.commits.write_list)
+    return driver._description
 
 
 def open_best(driver: Driver) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.cluster.crew import Crew
 from pipeline.commits.manifest import Manifest
 from pipeline.commits.run_state import EpochMetrics
-from pipeline.data.identity import Identity, as_json, digest_of
+from pipeline.data.identity import Identity, as_json, digest_of, files_in
 from pipeline.monitor.history import AGAIN, History, json_value, last_evaluation
 from pipeline.monitor.report import base_logloss, miscalibrated, of_labels
 from pipeline.records import Refusal
@@ -154,9 +154,10 @@ def baselines_of(epochs: Sequence[Mapping[str, Any]], first_label: str) -> dict[
 
 def write_result(
     workflow: Workflow, crew: Crew, history: History, stopped: Refusal | None, newest: Manifest | None,
-    identity: Identity,
+    identity: Identity, run_dir: Path,
 ) -> dict[str, Any]:  # fmt: skip
-    """Make the result of a run. `newest`: its newest commit; `identity`: identity of this session's data."""
+    """Make the result of a run. `newest`: its newest commit; `identity`: identity of this session's data; `run_dir`:
+    its folder, with lists of files."""
     # If this session ran nothing, the metrics are of the data of the newest commit.
     data: Mapping[str, Any] = newest.state["data"] if newest and not history.ran else as_json(identity)
     digest, num_rows = table_and_model(crew)
@@ -181,7 +182,7 @@ def write_result(
         **({"baselines": found} if (found := baselines_of(history.epochs, workflow.data.labels[0])) else {}),
         **({"warnings": said} if (said := _warnings(history.epochs)) else {}),
         **({} if None in (cut := [report.cut for report in reports]) else {"cut_sequences": sum(filter(None, cut))}),
-        **({"out_of_place": moved} if (moved := counted(data["train"]["files"])) else {}),
+        **({"out_of_place": moved} if (moved := counted(files_in(data["train"], run_dir))) else {}),
     })  # fmt: skip
     return dict(result)
 

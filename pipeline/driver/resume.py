@@ -275,7 +275,7 @@ def begun_of(run_dir: Path) -> Begun:
         return replace(
             begun, splits={**begun.splits, "train": final}, at=resumed_at(state, train, train), begun=num_begun,
             done=num_done, waiting=waiting_in(train, final),
-            sides=sides_in(state, num_begun, num_done, run_dir / FOLDER),
+            sides=sides_in(state, num_begun, num_done, run_dir / FOLDER), run_dir=run_dir,
         )  # fmt: skip
     return Begun()
 
@@ -302,7 +302,7 @@ def begun_like(run_dir: Path, data: Data) -> Begun:
     """Data of a new run over the spans and files of the newest commit of another run, in the same order. Raises
     ValueError if it has no spans, or a file is gone."""
     with hold(run_dir, "last") as held:
-        begun = begun_in(held.manifest.state["data"])
+        begun = begun_in(held.manifest.state["data"], run_dir)
     train = begun.splits["train"]
     if train.calendar is None:
         raise ValueError(f"--like {run_dir}: the training data of this run has no spans; leave --like out")

@@ -51,8 +51,9 @@ def extended(
             )
         return begun
     places = tuple(one if is_remote(one) else str(Path(one).expanduser().absolute()) for one in extend)
-    known = {name for name, _ in begun.files("train")}
     given = [name_of(file, workflow.data.root) for file in added_files(workflow.data, places)]
+    matched = _matched(workflow.data) if begun.splits else set()
+    known = begun.known_among({*given, *matched})
     again = [name for name in given if name in known]
     if again and begun.is_over and not known_ok:
         raise ValueError(
@@ -60,7 +61,7 @@ def extended(
             "known ones with --known-ok"
         )
     waiting = (begun.waiting or Waiting(())).with_choices(as_is, without)
-    if known and (others := _matched(workflow.data) - known - waiting.files - {*given}):
+    if others := matched - known - waiting.files - {*given}:
         say(f"data.train matches {_some(sorted(others))}, which the run does not have; --extend trains on them")
     return replace(begun, extend=places, close=close, waiting=waiting if begun.waiting else None)
 

@@ -13,7 +13,7 @@ from pipeline.commits.manifest import Manifest
 from pipeline.commits.reading import HeldCommit, hold
 from pipeline.commits.run_state import RunState, newest_state
 from pipeline.data.files import SchemaCheck, columns_of, resolve
-from pipeline.data.identity import FileIdentity
+from pipeline.data.identity import files_in
 from pipeline.data.side_files import FOLDER, with_copies
 from pipeline.features.times import TimeInput
 from pipeline.files.description import Description
@@ -94,7 +94,10 @@ def open_commit(run_dir: Path, which: str | int | None = None, workflow: Path | 
         # The definition keeps the user's file names; the opened workflow reads the run's copies.
         train = state.data["train"]
         features = features_of(checked, layout.first_order, train.described, state.side_files, bool(train.canonical))
-        years = years_of(features.times.values(), train.files, checked.data.root)
+        names = (
+            [file["path"] for file in files_in(held.manifest.state["data"]["train"], run_dir)] if features.times else []
+        )
+        years = years_of(features.times.values(), names, checked.data.root)
         features = features.model_copy(update={"years": years})
         checked = checked.model_copy(update={"data": with_copies(checked.data, state.side_files, run_dir / FOLDER)})
         return OpenedCommit(held, checked, state, layout, features)
@@ -103,12 +106,12 @@ def open_commit(run_dir: Path, which: str | int | None = None, workflow: Path | 
         raise
 
 
-def years_of(times: Collection[TimeInput], files: Sequence[FileIdentity], root: Path) -> dict[str, tuple[int, int]]:
+def years_of(times: Collection[TimeInput], files: Sequence[str], root: Path) -> dict[str, tuple[int, int]]:
     """First and last year of each column in the statistics of some of the files, as far as they are still there. Files
     in a store are not read, since every command could have to wait for it."""
     chosen = {n * (len(files) - 1) // (SAMPLED - 1) for n in range(SAMPLED)} if files and times else {}
     found: dict[str, list[int]] = {time.name: [] for time in times}
-    for file in [named(place, root) for n in sorted(chosen) if not is_remote(place := place_of(files[n].path, root))]:
+    for file in [named(place, root) for n in sorted(chosen) if not is_remote(place := place_of(files[n], root))]:
         with suppress(ValueError, OSError, OverflowError, pa.ArrowException), open_file(file) as opened:
             for time in times:
                 ends = [end for s in opened.statistics(time.name) if s and s.has_min_max for end in (s.min, s.max)]

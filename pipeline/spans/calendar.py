@@ -76,11 +76,11 @@ class CalendarMaker:
 
     def __init__(
         self, data: Data, labels: Iterable[str], aside: Collection[str] = (),
-        gone: Callable[[], Collection[str]] = tuple, num_begun: int = 0,
+        gone: Callable[[str], bool] = lambda label: False, num_begun: int = 0,
     ) -> None:  # fmt: skip
         """`labels`: names of the run's existing spans, which are final; of those of a run with `data.close` "next", the
-        first `num_begun` are. `aside`: names of spans that were set aside, which may follow later ones. `gone`: gives
-        the names of those final spans whose files are no longer there."""
+        first `num_begun` are. `aside`: names of spans that were set aside, which may follow later ones. `gone`: True
+        for a final span of which a file is no longer there."""
         self._aside = aside
         self._late, self._ahead, self._gone = data.late, data.ahead, cache(gone)
         self._waits = data.close == "next" or data.label_delay is not None
@@ -173,7 +173,7 @@ class CalendarMaker:
         """How rows of a span are out of place in a file; None if they belong to their span."""
         if label == NO_SPAN:
             return "implausible"
-        if label in self._known and label in self._gone():
+        if label in self._known and self._gone(label):
             return "rewritten"
         if self._clock and label > body[-1]:
             return "ahead"

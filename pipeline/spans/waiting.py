@@ -20,6 +20,7 @@ def spans_done(state: Mapping[str, Any]) -> tuple[int, bool]:
         for span, num_rows in file["spans"]:
             # Rows without a span are left out.
             rows[span] += num_rows
+    rows.update(dict(enumerate(train.get("final", {}).get("num_rows", ()))))
     num_rows = [rows[span] for span in range(len(train["spans"]))]
     begun, done = begun_and_done(num_rows, state["workflow"]["schedule"]["epochs"], state["trained"])
     return done, begun == done
