@@ -25,7 +25,7 @@ GROUPS = {
     ),
     "Speed": ("end_to_end_tiers", "kernels", "plan", "row_path"),
     "Storage and caches": ("disk", "narrow_rows_runs", "policies", "policies_runs", "scale"),
-    "Accuracy": ("first_model", "kstep", "large_batch", "narrow_rows", "nightly", "sequences", "tune"),
+    "Accuracy": ("bad_days", "first_model", "kstep", "large_batch", "narrow_rows", "nightly", "sequences", "tune"),
     "Preparing data and using a model": ("prepare", "serve"),
     "What a run predicts and says": ("observer",),
 }  # fmt: skip
