@@ -2,8 +2,8 @@
 
     python -m benchmarks.nightly.year_size [--repeats 3] [--quick]
 
-All days before the night are trained on by one command, and the night by another, on a copy of that run; nights of both
-kinds are interleaved. The last line is JSON: NUMBER_seconds, NUMBER_cpu and NUMBER_mib, medians of the whole command of
+The days before come thirty in a command, and the night is one more, on a copy of that run; nights of both kinds are
+interleaved. The last line is JSON: NUMBER_seconds, NUMBER_cpu and NUMBER_mib, medians of the whole command of
 night NUMBER, NUMBER_kib, the size of its commit; longer, the ratio of CPU seconds; more_mib, the difference of peaks.
 """
 
@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from benchmarks.common import arguments, finish
 from pipeline.api import LR, Category, Data, Model, Optimizer, Schedule, Sgd, Storage, Time, Workflow
 
-ROWS, DAY = 5, 86_400
+ROWS, DAY, TOGETHER = 5, 86_400, 30
 FIRST = 20_000 * DAY
 
 
@@ -74,17 +74,22 @@ def main() -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         write_days(folder / "days", max(nights), files)
-        for night in nights:
-            (folder / f"{night}.json").write_text(workflow_of(folder / "days", night - 1).model_dump_json())
-            seconds, _, _ = run(folder / f"{night}.json", folder / f"before-{night}")
-            print(f"one command over {night - 1} days: {seconds:.0f} s", flush=True)
+        first, last = nights
+        workflow = folder / "year.json"
+        workflow.write_text(workflow_of(folder / "days", first - 1).model_dump_json())
+        run(workflow, folder / f"before-{first}")
+        shutil.copytree(folder / f"before-{first}", folder / f"before-{last}")
+        for begin in range(first - 1, last - 1, TOGETHER):
+            days = [str(folder / "days" / f"{day:03}") for day in range(begin, min(begin + TOGETHER, last - 1))]
+            seconds, _, _ = run(workflow, folder / f"before-{last}", "--extend", *days)
+            print(f"{len(days)} days more: {seconds:.0f} s", flush=True)
         for _ in range(repeats):
             for night in nights:
                 run_dir = folder / f"night-{night}"
                 shutil.rmtree(run_dir, ignore_errors=True)
                 shutil.copytree(folder / f"before-{night}", run_dir)
                 day = str(folder / "days" / f"{night - 1:03}")
-                found[night].append(run(folder / f"{night}.json", run_dir, "--extend", day))
+                found[night].append(run(workflow, run_dir, "--extend", day))
                 print(f"night {night}: {found[night][-1][0]:.1f} s, peak {found[night][-1][2]:.0f} MiB", flush=True)
         figures = {}
         for night, measured in found.items():
@@ -92,7 +97,6 @@ def main() -> None:
             figures |= {f"{night}_{what}": value for what, value in zip(("seconds", "cpu", "mib"), middle, strict=True)}
             commit = max((folder / f"night-{night}" / "commits").glob("*.json"))
             figures[f"{night}_kib"] = commit.stat().st_size / 1024
-    first, last = nights
     figures["longer"] = figures[f"{last}_cpu"] / figures[f"{first}_cpu"]
     figures["more_mib"] = figures[f"{last}_mib"] - figures[f"{first}_mib"]
     finish(args, figures)
