@@ -2,11 +2,14 @@
 
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
+from support.data.days import days_workflow, write_days
 from support.data.parquet_files import LIMIT, blocks_of, epoch_of
 from support.runs.harness import run
 from support.stores.faulty_proxy import proxying
@@ -155,3 +158,21 @@ def test_no_secret_is_in_anything_that_commands_write(store, tmp_path, monkeypat
     assert said.err.count("which is not shown here") == 3
     assert said.err.count("must be on a disk of this machine") == 2
     assert SECRET not in said.out + said.err
+
+
+@pytest.mark.parametrize(("change", "is_late"), [("none", True), ("gone", False), ("same size", False)])
+def test_rows_of_lost_objects_are_rewritten_ones(store, change, is_late, tmp_path):
+    folder, _ = store
+    first, second = write_days(folder / change, [20, 13])
+    data = days_workflow(Path(f"s3://b/{change}")).data.model_copy(update={"late": "take", "train": (first.name,)})
+    time.sleep(3 * CACHE_SECONDS)
+    begun = Source(data, 0).as_begun
+    pq.write_table(pa.concat_tables([pq.read_table(file) for file in (first, second)]), second)
+    if change == "gone":
+        first.unlink()
+    elif change == "same size":
+        first.write_bytes(first.read_bytes()[:-1] + b"2")
+    time.sleep(3 * CACHE_SECONDS)
+    source = Source(data, 0, begun=replace(begun, extend=(f"s3://b/{change}/{second.name}",), done=1))
+    assert source.num_examples["train"] == 20 + 13 + 20 * is_late
+    assert change != "gone" or Source(data, 0, begun=begun).num_examples["train"] == 20, "another worker starts, too"
