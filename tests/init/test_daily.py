@@ -10,7 +10,6 @@ import pytest
 from support.data.days import write_days
 from support.data.drafts import drafted, init
 
-from pipeline.data.source import Source
 from pipeline.prepare.main import main as prepare
 from pipeline.run import main as run
 
@@ -77,5 +76,4 @@ def test_text_is_refused_with_a_way_that_works(tmp_path, capsys, monkeypatch):
     (way,) = re.findall("--daily trains on .* by `pipeline prepare (csv .*?)`", capsys.readouterr().err)
     assert init(["day.csv", "--out", "shown.py"]) == 0
     assert prepare(way.replace("DAY", "day.csv").replace("SCHEMA", "shown_schema.json").split()) == 0
-    calendar = Source(drafted(tmp_path, "--daily", source=tmp_path / "days").data, 0).calendar
-    assert calendar.labels == ("2026-11-24",)
+    assert drafted(tmp_path, "--daily", source=tmp_path / "days").data.train == ("day=2026-11-24",)
