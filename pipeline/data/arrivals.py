@@ -61,8 +61,12 @@ class Arrivals:
         unread = Unread(why="left" if is_left else "unreadable", stamp=stamp)
         self._leave(file, name, unread, f"cannot be read{said} ({error})")
 
+    def leave_copy(self, file: DataFile, name: str, other: DataFile) -> None:
+        """Note a file with the bytes of another one."""
+        self._leave(file, name, Unread(why="copy"), f"is a copy of {other}, so it is left out")
+
     def _leave(self, file: DataFile, name: str, unread: Unread, said: str) -> None:
-        span = None if unread.why == "left" else self._times.of_path(file, name)
+        span = None if unread.why in ("left", "copy") else self._times.of_path(file, name)
         self.unread[name] = unread
         self.held |= {span} if span else set()
         holds_all = unread.why == "unreadable" and span is None

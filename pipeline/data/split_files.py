@@ -20,14 +20,16 @@ from pipeline.data.groups import RowGroup, list_groups
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, file_difference, name_of, split_identity
 from pipeline.data.waiting import chosen
 from pipeline.features.settings import Cross, Lookup
+from pipeline.files import stores
 from pipeline.files.description import Description
-from pipeline.files.find import DataFile, check_once, find, is_hidden, named, partitions_of, place_of, typed
+from pipeline.files.find import DataFile, as_added, check_once, find, is_hidden, named, partitions_of, place_of, typed
 from pipeline.files.flat import open_file, type_with_sign
 from pipeline.files.tables import table_files, table_of
 from pipeline.messages.uris import is_remote
 from pipeline.spans.calendar import CalendarMaker
 from pipeline.spans.times import RowTimes, Run
 from pipeline.spans.waiting import Waiting
+from pipeline.storage.files import checksum
 from pipeline.workflow import Data
 
 
@@ -75,7 +77,9 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
         for file in (*found["train"], *(file for _, files in again for file in files), *added):
             if listed[file.place] not in final:
                 of_train.setdefault(file.place, file)
-        found["train"] = arrivals.complete(of_train.values())
+        # Values of a path are in the order of their names.
+        in_order = of_train.values() if data.spans_by == "value" else as_added(of_train.values())
+        found["train"] = arrivals.complete(in_order)
         given = [data.train]
         if begun.waiting:
             waits = bool(begun.waiting.rows or begun.waiting.held)
@@ -163,8 +167,8 @@ def list_split(
         name = name_of(file, data.root)
         check.known |= {str(file)} if name in of_run else set()
         before = known.get(name)
-        gone = before and not is_remote(file.place) and not Path(file.place).exists()
-        if was and before and (gone or (before.spans and all((span or 0) < begun.done for span, _ in before.spans))):
+        is_done = before and before.spans and all((span or 0) < begun.done for span, _ in before.spans)
+        if was and before and (is_done or not stores.is_file(file.place)):
             sizes = [rows for count, rows in before.row_groups for _ in range(count)]
             groups = [RowGroup(file, number, rows, 0, 0) for number, rows in enumerate(sizes) if rows]
             listed[file] = Listed(before.model_copy(update={"types": was.types_of(before)}), groups, frozenset())
@@ -188,7 +192,9 @@ def list_split(
             identity = identity.model_copy(update=kept)
         listed[file] = Listed(identity, [group for group in groups if group.num_rows], empty)
     copies = _copies(listed, added, begun, data)
-    notes = [f"{file} is a copy of {other}, so it is left out" for file, other in copies.items()]
+    for file, other in copies.items():
+        assert arrivals, "copies are among the new files of a run"
+        arrivals.leave_copy(file, name_of(file, data.root), other)
     listed = {file: of for file, of in listed.items() if file not in copies}
     aside = begun.waiting.held if begun.waiting else ()
     maker = None
@@ -208,22 +214,27 @@ def list_split(
         [group for of in listed.values() for group in of.groups],
         {file: of.identity for file, of in listed.items()},
         {file: of.empty for file, of in listed.items()},
-        [*notes, *(maker.notes if maker else [])],
+        maker.notes if maker else [],
     )
 
 
 def _is_gone(was: SplitIdentity, begun: Begun, data: Data, tables: dict[str, Collection[str]], label: str) -> bool:
-    """True if a file with rows of the span, also rows out of place, is gone, has another size, or is not in the newest
-    version of its Delta table. Rows that come for the span may be rewritten ones. `tables`: cache of the files of
-    tables, by folder."""
+    """True if a file with rows of the span, also rows out of place, is gone, has another size or, in a store, another
+    ETag, or is not in the newest version of its Delta table. Rows that come for the span may be rewritten ones.
+    `tables`: cache of the files of tables, by folder."""
     number = (was.spans or []).index(label)
     for file in (*(of.model_dump() for of in was.files), *begun.final_files()):
         has_rows = number in {span for span, _ in file["spans"] or ()}
         if not has_rows and all(rows["span"] != label for rows in file.get("out_of_place") or ()):
             continue
-        if is_remote(place := named(place_of(file["path"], data.root), data.root).place):
-            continue
-        there = Path(place).exists() and Path(place).stat().st_size == file["size"]
+        place = place_of(file["path"], data.root)
+        try:
+            stamp = stores.stamp_of(place)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        there = stamp.size == file["size"]
+        if is_remote(place):
+            there &= file["sample"] == checksum(stamp.version.encode())
         if there and file.get("version") is not None and (table := table_of(place)):
             folder, _ = table
             if folder not in tables:
@@ -296,6 +307,6 @@ def check_signs(columns: Iterable[InputColumn], data: Data, files: Mapping[DataF
     for name in [*(column.name for column in columns if column.has_keys), *hashed]:
         kinds = " ".join({identity.types.get(name, "").partition(", indices")[0] for identity in files.values()})
         if "uint64" in kinds and re.search(r"\bint[0-9]", kinds):
-            there = [file for file in files if is_remote(file.place) or Path(file.place).exists()]
+            there = [file for file in files if stores.is_file(file.place)]
             if said := type_with_sign(pa.uint64(), name, there)[1]:
                 raise ValueError(said)

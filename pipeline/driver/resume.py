@@ -26,8 +26,8 @@ from pipeline.data.waiting import final_part, is_recorded, resumed_at, waiting_i
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.result import OUTPUTS
 from pipeline.files.find import place_of
+from pipeline.files.stores import is_file
 from pipeline.machine.compiler import CACHE, compiler, compiler_version, processor
-from pipeline.messages.uris import is_remote
 from pipeline.monitor.history import History
 from pipeline.own_code.code import EDITED, code_digest, is_other_code
 from pipeline.preflight.setup import Setup
@@ -307,7 +307,7 @@ def begun_like(run_dir: Path, data: Data) -> Begun:
     if train.calendar is None:
         raise ValueError(f"--like {run_dir}: the training data of this run has no spans; leave --like out")
     for name, _ in begun.files("train"):
-        if not is_remote(place := place_of(name, data.root)) and not Path(place).exists():
+        if not is_file(place := place_of(name, data.root)):
             raise ValueError(f"--like {run_dir}: {place}, which it was trained on, is gone; put it back")
     return replace(begun, splits={**begun.splits, "train": train.model_copy(update={"held": None, "unread": None})})
 

@@ -61,7 +61,8 @@ def extended(
             "known ones with --known-ok"
         )
     waiting = (begun.waiting or Waiting(())).with_choices(as_is, without)
-    if others := matched - known - waiting.files - {*given}:
+    left_out = (begun.splits["train"].unread or {}).keys() if begun.splits else ()
+    if others := matched - known - waiting.files - {*given, *left_out}:
         say(f"data.train matches {_some(sorted(others))}, which the run does not have; --extend trains on them")
     return replace(begun, extend=places, close=close, waiting=waiting if begun.waiting else None)
 

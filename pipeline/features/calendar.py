@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pipeline.features.settings import Calendar
 from pipeline.features.side_files import SideFile
 from pipeline.features.values import expect
-from pipeline.files.plausible import local_times, timestamps
+from pipeline.files.plausible import local_times, parsed, timestamps
 from pipeline.files.types import kind_of, value_of
 
 DIGITS = re.compile("(%[YymdHMS])+")
@@ -50,10 +50,11 @@ def compute(calendar: Calendar, given: Sequence[pa.Array], side: SideFile) -> li
             # An integer has lost the leading zero of its first part.
             width = sum(4 if part == "Y" else 2 for part in calendar.form[1::2])
             texts = pc.utf8_lpad(texts, width, "0")
-        try:
-            times = pc.strptime(texts, calendar.form, "s")
-        except pa.ArrowInvalid as error:
-            raise ValueError(f"column {calendar.column!r}: {error}; correct the data, or form") from error
+        times = parsed(texts, calendar.form)
+        if times.null_count > texts.null_count:
+            wrong = texts.filter(pc.and_(texts.is_valid(), times.is_null()))[0].as_py()
+            what = f"{wrong!r} is no time in the form {calendar.form!r}"
+            raise ValueError(f"column {calendar.column!r}: {what}; correct the data, or form")
     else:
         times = timestamps(times, calendar.unit)
     if times.type.tz is not None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
@@ -55,6 +56,8 @@ class DataFile:
     """Names of the columns that the Delta table declares as text."""
     version: int | None = field(default=None, compare=False)
     """Version of the Delta table that lists the file."""
+    added: tuple[str, int] = field(default=("", 0), compare=False)
+    """Folder of this Delta table, and the time at which the file was added to it; ("", 0) for other files."""
     below: str = field(default="", compare=False)
     """Path below the named folder or below the fixed part of the pattern; for a named file, its name."""
     derived: Any = field(default=None, compare=False, repr=False)
@@ -149,6 +152,12 @@ def natural_order(place: object) -> tuple[list[str], str]:
     """Sort key that puts part-2 before part-10, and otherwise sorts as text."""
     text = str(place)
     return [re.sub("[0-9]+", lambda found: found[0].zfill(DIGITS), part) for part in text.split("/")], text
+
+
+def as_added(files: Iterable[DataFile]) -> list[DataFile]:
+    """The files, those of each Delta table in the order in which they were added; those added at once stay in order."""
+    of_tables = groupby(files, key=lambda file: file.added[0])
+    return [file for _, of_table in of_tables for file in sorted(of_table, key=lambda file: file.added[1])]
 
 
 def is_hidden(path: str) -> bool:
@@ -297,9 +306,9 @@ def _below(folder: str, begun: Mapping[str, int | None], in_tables: dict[str, di
     for path, folders, names in os.walk(folder, onerror=refuse):
         of_table = table_files(path, begun)
         if of_table is not None:
-            for place, partitions in of_table.files.items():
+            for place, (partitions, added) in of_table.files.items():
                 found = {"partitions": partitions, "texts": of_table.texts, "version": of_table.version}
-                in_tables[place] = found
+                in_tables[place] = found | {"added": (path, added)}
             folders[:], names = [], []
             yield from of_table.files
         folders[:] = [name for name in folders if not is_hidden(name)]

@@ -29,6 +29,19 @@ MAX_OUTSIDE = 0.01
 STRPTIME = "pyarrow.compute.strptime(column.cast('string'), '{}', 's')"
 
 
+def parsed(texts: Any, form: str) -> Any:
+    """Texts as timestamps in seconds; null for one that is no time in this form."""
+    times = pc.strptime(texts, form, "s", error_is_null=True)
+    # Arrow takes 30 February as 2 March. A minute may have any number of a day, and leaves the time on the first day.
+    without_day = re.sub("(?<!%)%[de]", "%M", form.replace("%F", "%Y-%m-%d").replace("%D", "%m/%d/%y"))
+    first_N = np.asarray(pc.strptime(texts, without_day, "s", error_is_null=True))
+    # A zone moves a time by less than 14 hours, and other minutes by less than one.
+    month_N = (first_N + np.timedelta64(14, "h")).astype("datetime64[M]")
+    days_N = np.asarray(times) - first_N + np.timedelta64(12, "h")
+    is_day_N = (month_N.astype("datetime64[s]") + days_N).astype("datetime64[M]") == month_N
+    return pc.if_else(pa.array(is_day_N), times, None)
+
+
 def timestamps(times: Any, unit: str | None) -> Any:
     """Integers, counts of `unit` since 1970, as timestamps in UTC; dates as timestamps without a zone."""
     times = times.cast(value_of(times.type))

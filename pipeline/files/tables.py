@@ -21,10 +21,16 @@ MARKS = {"a Delta table": DELTA, "an Iceberg table": "metadata/*.metadata.json",
 """Names within the folder of each kind of table."""
 
 
+class TableFile(NamedTuple):
+    partitions: Partitions
+    added: int
+    """Time at which it was added, in milliseconds, as the log says. Unlike the version, checkpoints keep it."""
+
+
 class Table(NamedTuple):
     version: int
-    files: dict[str, Partitions]
-    """Partition values of each file, by place, in log order."""
+    files: dict[str, TableFile]
+    """The files, by place, in log order."""
     texts: tuple[str, ...]
     """Names of the columns that the table declares as text."""
 
@@ -103,7 +109,7 @@ def _delta(folder: str, begun: int | None) -> Table:
     return found
 
 
-def _live(table: Any, folder: str) -> dict[str, Partitions]:
+def _live(table: Any, folder: str) -> dict[str, TableFile]:
     """Files of the table's version. Raises ValueError if the table has an unsupported feature, which the message
     names."""
     features, settings = {*(table.protocol().reader_features or ())}, table.metadata().configuration
@@ -125,8 +131,8 @@ def _live(table: Any, folder: str) -> dict[str, Partitions]:
     paths = [
         path if "://" in path else os.path.join(folder, unquote(path)) for path in found.column("path").to_pylist()
     ]
-    rows = zip(paths, *values, strict=True)
-    return {path: tuple(zip(names, row, strict=True)) for path, *row in rows}
+    rows = zip(paths, found.column("modification_time").to_pylist(), *values, strict=True)
+    return {path: TableFile(tuple(zip(names, row, strict=True)), added) for path, added, *row in rows}
 
 
 def _has_vectors(table: Any) -> bool:

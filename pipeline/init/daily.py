@@ -22,9 +22,11 @@ def daily_time(look: Look, choices: Sequence[Choice], as_they_are: bool) -> Time
     """The time by whose days the log is trained on: of the folders, else the first column of times. `as_they_are`:
     True if a workflow can read the files. Raises ValueError if it cannot, or if there is no time."""
     if not as_they_are:
+        kind = {None: "parquet", "": "json"}.get(look.delimiter, "csv")
         raise ValueError(
-            "--daily trains on the files as they are, so they must be Parquet files, not of a table, with labels of 0 "
-            "and 1; convert each day by `pipeline prepare`, or leave --daily out"
+            "--daily trains on the files as they are, so they must be Parquet files with labels of 0 and 1; make them "
+            f"of each day, by `pipeline prepare {kind} DAY --schema SCHEMA --out days/day=2026-11-24` (init without "
+            "--daily shows SCHEMA), and name the folder days; or leave --daily out"
         )
     names = [name for name, _ in look.paths[0].partitions]
     for time in [*(Time(name=name) for name in names), Time(name="year", parts=("month", "day"))]:

@@ -102,7 +102,7 @@ def init_command(args: argparse.Namespace) -> int:
     folder, schema, numbers = (out.with_name(f"{out.stem}_{end}") for end in ("data", "schema.json", "numbers.json"))
     as_they_are = look.delimiter is None and args.skip_bad is None and not any(choice.values for choice in choices)
     # A workflow cannot name parts of a table.
-    as_they_are &= not any(path.version is not None for path in look.paths)
+    as_they_are &= args.daily or all(path.version is None for path in look.paths)
     if args.daily:
         days = daily_time(look, choices, as_they_are)
         divided = Divided(f"none; each day of {', '.join(days.names)} is trained on once", {"train": look.paths})
@@ -156,7 +156,9 @@ def init_command(args: argparse.Namespace) -> int:
         file.write(workflow_text(draft).encode())
     print(f"{args.out} is written; train it: pipeline run {shlex.quote(str(args.out))}")
     if args.daily:
-        print(f"then each day: pipeline run {shlex.quote(str(args.out))} --extend DATA")
+        in_table = any(path.version is not None for path in look.paths)
+        data = f"{shlex.join(args.data)} --known-ok" if in_table else "DATA"
+        print(f"then each day: pipeline run {shlex.quote(str(args.out))} --extend {data}")
     if to_score:
         places, kind = shlex.join(map(shown, to_score)), {None: "", "": "json"}.get(look.delimiter, "csv")
         if kind:
@@ -217,7 +219,9 @@ def _note(choice: Choice, choices: Sequence[Choice]) -> str:
 
 def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> tuple[Path, Draft]:
     """Root and draft of a workflow that reads the Parquet files unchanged."""
-    parent = Path(os.path.commonpath([Path(cut(path.place)[0]).parent for path in look.paths]))
+    # A workflow names a table by its folder.
+    folders = [Path(path.added[0] or cut(path.place)[0]).parent for path in look.paths]
+    parent = Path(os.path.commonpath(folders))
     # Folders above the root do not become columns, so the root must lie above all partition folders.
     in_paths = {name for path in look.paths for name, _ in path.partitions}
     while in_paths & {name for name, _ in partitions_of(f"{parent}/")}:

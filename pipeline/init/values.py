@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
-from pipeline.files.plausible import MAX_OUTSIDE, UNITS
+from pipeline.files.plausible import MAX_OUTSIDE, UNITS, parsed
 from pipeline.files.types import is_list
 from pipeline.init.columns import Look, decoded
 from pipeline.prepare.draft import DraftedTime, suffixes
@@ -244,7 +244,7 @@ def drafted_time(
 
 def _are_in(form: str, values: pa.ChunkedArray | pa.Array) -> bool:
     """True if all texts, or digits of integers, are times in this format."""
-    return pc.strptime(values.cast(pa.string()), form, "s", error_is_null=True).null_count == 0
+    return parsed(values.cast(pa.string()), form).null_count == 0
 
 
 def clock_in(values: pa.ChunkedArray) -> str:

@@ -104,7 +104,7 @@ def data(c: Checked) -> Checked:
     if (held := source.identity["train"].held) and not source.set_aside:
         c.say(f"set aside: {', '.join(f'span {label} ({one.why})' for label, one in held.items())}")
     if (unread := source.identity["train"].unread) and not source.set_aside:
-        c.say(f"files that are incomplete, or left out since they cannot be read: {len(unread):,}")
+        c.say(f"files that are incomplete, cannot be read, or are copies: {len(unread):,}")
     return replace(c, source=source)
 
 

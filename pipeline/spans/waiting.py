@@ -58,9 +58,9 @@ class Held(Strict):
 class Unread(Strict):
     """A file that came for a run and is not taken."""
 
-    why: Literal["incomplete", "unreadable", "left"]
+    why: Literal["incomplete", "unreadable", "left", "copy"]
     """"incomplete": by `data.complete`; "unreadable": what it may belong to waits for it; "left": so it was, and has
-    not changed in a later command, so nothing waits for it any more."""
+    not changed in a later command, so nothing waits for it any more; "copy": it has the bytes of another one."""
     stamp: str = ""
     """Size and time of the last change, or ETag, of a file that cannot be read."""
 

@@ -125,6 +125,15 @@ def test_parts_of_times_are_those_of_their_zone(seconds, unit, zone):
     assert made([as_integers], {"t": column.cast(pa.int64())}) == found
 
 
+@pytest.mark.parametrize(("form", "last", "none"), [
+    ("%F", "2024-2-29", "2023-02-29"), ("%y%m%d%H", "26043023", "26043100"),
+    ("%d %b %Y %H:%M%z", "31 Jan 2026 23:59-1100", "31 Sep 2026 00:00-1100"),
+])  # fmt: skip
+def test_a_day_that_its_month_does_not_have_is_refused(form, last, none):
+    with pytest.raises(ValueError, match=f"column 't': '{none}' is no time in the form"):
+        made([Calendar(column="t", take={"day": "day"}, form=form)], {"t": [last, None, none]})
+
+
 def test_parts_of_text_dates_and_local_times_are_as_written():
     texts, take = ["14102105", None, "14122523"], {"hour": "hour", "weekday": "weekday"}
     early = Calendar(column="t", take={"month": "month"}, form="%y%m%d%H")

@@ -2,11 +2,13 @@
 
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
+from support.data.days import days_workflow, write_days
 from support.data.parquet_files import LIMIT, blocks_of, epoch_of
 from support.runs.harness import run
 from support.stores.faulty_proxy import proxying
@@ -155,3 +157,19 @@ def test_no_secret_is_in_anything_that_commands_write(store, tmp_path, monkeypat
     assert said.err.count("which is not shown here") == 3
     assert said.err.count("must be on a disk of this machine") == 2
     assert SECRET not in said.out + said.err
+
+
+@pytest.mark.parametrize(("change", "is_late"), [
+    (Path.exists, True), (Path.unlink, False), (lambda path: path.write_bytes(b"2" + path.read_bytes()[1:]), False),
+])  # fmt: skip
+def test_rows_of_lost_objects_are_rewritten_ones(store, change, is_late):
+    (day,) = write_days(store[0] / "days", [20])
+    data = days_workflow(Path("s3://b/days")).data.model_copy(update={"late": "take", "train": (day.name,)})
+    pq.write_table(pq.read_table(day), day.with_name("late.parquet"))
+    time.sleep(3 * CACHE_SECONDS)
+    begun = Source(data, 0).as_begun
+    change(day)
+    time.sleep(3 * CACHE_SECONDS)
+    assert Source(data, 0, begun=begun).num_examples["train"] == 20, "a worker starts without the object"
+    begun = replace(begun, extend=("s3://b/days/late.parquet",), done=1)
+    assert Source(data, 0, begun=begun).num_examples["train"] == 20 + 20 * is_late

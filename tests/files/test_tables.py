@@ -12,9 +12,9 @@ from support.data.parquet_files import data_of, epoch_of
 
 from pipeline.data.identity import Begun, as_json, begun_in
 from pipeline.data.source import Source
-from pipeline.files.find import find
+from pipeline.files.find import find, natural_order
 from pipeline.files.tables import table_files
-from pipeline.workflow import Category, Data
+from pipeline.workflow import Category, Data, Time
 
 deltalake = pytest.importorskip("deltalake")
 
@@ -92,6 +92,19 @@ def test_versions_with_the_same_files_are_known_by_the_commit(table):
         Source(data, 0, begun=begun_in(as_json(source.identity)))
 
 
+@pytest.mark.parametrize(("span", "by_time"), [("day", True), ("file", True), ("value", False), (None, False)])
+def test_files_of_a_table_are_in_order_of_their_addition(tmp_path, span, by_time):
+    for number in range(5):
+        day = {"label": [0], "c": [number], "at": pa.array([1_795_478_400 + number], pa.timestamp("s")), "day": ["d 1"]}
+        deltalake.write_deltalake(str(tmp_path / "log"), pa.table(day), mode="append", partition_by=["day"])
+    deltalake.DeltaTable(str(tmp_path / "log")).create_checkpoint()
+    time = {"time": Time(name="day" if span == "value" else "at"), "span": span} if span else {}
+    source = Source(data_of(tmp_path, train=("log",), **time), 0)
+    files = [file.path for file in source.identity["train"].files]
+    numbers = [pq.ParquetFile(tmp_path / file).read()["c"][0].as_py() for file in files]
+    assert numbers == [*range(5)] if by_time else files == sorted(files, key=natural_order)
+
+
 def with_feature(folder, name, settings=None, vector=False):
     """A table whose log says that it has a feature."""
     pq.write_table(rows(1, 2), folder / "a.parquet")
@@ -125,7 +138,7 @@ def test_a_feature_that_changes_rows_is_refused_by_its_name(tmp_path, name, sett
 
 def test_a_feature_without_use_is_no_obstacle(tmp_path):
     with_feature(tmp_path, "deletionVectors", {"delta.enableDeletionVectors": "true"})
-    assert table_files(str(tmp_path)) == (0, {str(tmp_path / "a.parquet"): ()}, ())
+    assert table_files(str(tmp_path)) == (0, {str(tmp_path / "a.parquet"): ((), 0)}, ())
 
 
 @pytest.mark.parametrize(
