@@ -24,7 +24,7 @@ GROUPS = {
         "end_to_end", "end_to_end_advantages", "accuracy", "workers", "crash", "worker_kills", "tested",
     ),
     "Speed": ("end_to_end_tiers", "kernels", "plan", "row_path"),
-    "Storage and caches": ("disk", "narrow_rows_runs", "policies", "policies_runs", "scale"),
+    "Storage and caches": ("disk", "narrow_rows_runs", "policies", "policies_runs", "scale", "year_size"),
     "Accuracy": ("bad_days", "first_model", "kstep", "large_batch", "narrow_rows", "nightly", "sequences", "tune"),
     "Preparing data and using a model": ("prepare", "serve"),
     "What a run predicts and says": ("observer",),
