@@ -20,9 +20,12 @@ from support import depth, scratch
 from support.compile_once import compile_once
 
 from pipeline.models import DeepFM
+from pipeline.optim import rates
 from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer
 from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Workflow
 
+# Of a run of some tens of steps, the rates of 4,096 steps would take a twentieth of the time.
+rates.STEPS_AHEAD = 256
 # Numba's simulator is chosen before Numba is imported: those tests run by themselves.
 collect_ignore = [] if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1" else ["simulated"]
 

@@ -123,12 +123,9 @@ def until(file, text):
         assert line
 
 
+@pytest.mark.prove(every=True)
 @pytest.mark.parametrize(
-    ("number", "flags"),
-    [
-        pytest.param(signal.SIGINT, [], id="int"),
-        pytest.param(signal.SIGTERM, ["--serial"], id="term", marks=pytest.mark.prove),
-    ],
+    ("number", "flags"), [(signal.SIGINT, []), (signal.SIGTERM, ["--serial"])], ids=["int", "term"]
 )
 def test_the_first_signal_ends_in_a_commit_and_says_how_to_go_on(workflow, expected, tmp_path, number, flags):
     run_dir = tmp_path / "run"
@@ -151,12 +148,11 @@ def test_the_first_signal_ends_in_a_commit_and_says_how_to_go_on(workflow, expec
     assert resumed.run()["fingerprint"] == expected["fingerprint"]
 
 
+@pytest.mark.prove(every=True)
 @pytest.mark.parametrize(
     ("module", "name", "after", "flags"),
-    [
-        pytest.param("pipeline.worker.stage_runner", "prefetch", 12, [], id="stage"),
-        pytest.param("pipeline.worker.worker", "flush", 1, ["--serial"], id="commit", marks=pytest.mark.prove),
-    ],
+    [("pipeline.worker.stage_runner", "prefetch", 12, []), ("pipeline.worker.worker", "flush", 1, ["--serial"])],
+    ids=["stage", "commit"],
 )
 def test_a_second_signal_ends_a_run_whose_disk_hangs(workflow, expected, tmp_path, module, name, after, flags):
     """A file is opened that does not answer: by a stage in its thread, or by a commit in the main thread."""

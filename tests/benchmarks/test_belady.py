@@ -33,7 +33,7 @@ def best(sets, capacity):
     return rest(0, frozenset())
 
 
-@examples(40, 1000)
+@examples(16, 1000)
 @given(SETS, st.integers(3, 5))
 def test_the_bound_is_the_best_of_all_evictions(sets, capacity):
     uses = uses_of([np.array(sorted(keys), np.uint64) for keys in sets])

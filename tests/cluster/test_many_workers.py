@@ -140,7 +140,7 @@ def noted(run, refusals, *args):
     return refusals[-1]
 
 
-@pytest.mark.parametrize("known_examples", some([0, 30, 1 << 20], 30))
+@pytest.mark.parametrize("known_examples", some([30, 0, 1 << 20]))
 def test_policies_do_not_change_the_rows_of_several_workers(tmp_path, monkeypatch, known_examples):
     """Each worker knows the keys of its own shards in the blocks to come. Commits come before the log has grown too
     much: where one worker refuses a block, how many blocks the others plan in vain, which counts, depends on time."""

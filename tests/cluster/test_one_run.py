@@ -75,6 +75,7 @@ def test_of_runs_that_start_at_one_instant_one_has_the_cluster(address):
     assert all(f"train {winner.spec.run}, " in said for said in outcomes if said is not winner)
 
 
+@pytest.mark.prove
 def test_a_killed_run_leaves_the_cluster_to_the_next(address):
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", HOLDS, address], cwd=ROOT, stdin=pipe, stdout=pipe) as killed:

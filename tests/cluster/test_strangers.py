@@ -135,7 +135,7 @@ def test_another_user_reaches_no_code_and_no_row_of_a_run(tmp_path, flags, num_c
     connected, these answer nobody."""
     if os.geteuid():
         pytest.skip("only root can act as another user")
-    with Job(tmp_path).start(tmp_path / "run", *flags, slow=0.2) as run:
+    with Job(tmp_path).start(tmp_path / "run", *flags, slow=0.4) as run:
         run.says("examples")
         ports = ports_of(psutil.Process(run.process.pid))
         done = subprocess.run(

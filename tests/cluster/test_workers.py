@@ -14,7 +14,6 @@ import dask
 import psutil
 import pytest
 from conftest import write_data
-from support import depth
 from support.runs.dask_crew import crew_driver
 from support.runs.harness import make_driver
 
@@ -48,8 +47,9 @@ def three():
 
 @pytest.fixture
 def workflow(small_workflow):
-    made = small_workflow(epochs=2 if depth.PROVES else 1)
-    return made.with_settings({"workers": WORKERS, "commit.every_blocks": 2, "commit.every_minutes": None})
+    return small_workflow(epochs=2).with_settings(
+        {"workers": WORKERS, "commit.every_blocks": 2, "commit.every_minutes": None}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,7 @@ def with_narrow_rows(workflow):
     return workflow.model_copy(update={"optimizer": Optimizer(rows=rows, dense=DenseAdam(lr=0.01))})
 
 
+@pytest.mark.prove
 def test_each_worker_runs_with_one_malloc_arena(pool):
     environments = pool.client.run(partial(os.environ.get, "MALLOC_ARENA_MAX"))
     assert set(environments.values()) == {"1"}
@@ -102,13 +103,9 @@ def at_once(examples, action):
     return at_block
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
-    "form",
-    [
-        pytest.param(lambda workflow: workflow, id="synchronous", marks=pytest.mark.prove),
-        pytest.param(with_kstep, id="k-step", marks=pytest.mark.prove),
-        pytest.param(with_narrow_rows, id="narrow", marks=pytest.mark.prove),
-    ],
+    "form", [lambda made: made, with_kstep, with_narrow_rows], ids=["synchronous", "k-step", "narrow"]
 )
 def test_tiers_and_blocks_never_change_what_two_workers_train(workflow, pool, tmp_path, expected, form):
     workflow = form(workflow)
@@ -121,6 +118,7 @@ def test_tiers_and_blocks_never_change_what_two_workers_train(workflow, pool, tm
     assert first["tiers"]["disk"]["hits"] > 0, "no row came back from the disk: this shows too little"
 
 
+@pytest.mark.prove
 def test_each_worker_reports_its_traffic_by_kind(workflow, pool, tmp_path, expected):
     result = undisturbed(workflow, pool, tmp_path, expected)
     row_bytes = 4 * 4
@@ -135,12 +133,9 @@ def test_each_worker_reports_its_traffic_by_kind(workflow, pool, tmp_path, expec
     assert first["rows"]["bytes"] > second["gradients"]["bytes"] > 0
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
-    ("number", "examples", "merge"),
-    [
-        pytest.param(signal.SIGKILL, 40, False, id="kill", marks=pytest.mark.prove),
-        pytest.param(signal.SIGSTOP, 100, True, id="stop", marks=pytest.mark.prove),
-    ],
+    ("number", "examples", "merge"), [(signal.SIGKILL, 40, False), (signal.SIGSTOP, 100, True)], ids=["kill", "stop"]
 )
 def test_a_run_recovers_from_a_lost_worker_to_the_same_bits(
     workflow, pool, tmp_path, expected, merge, number, examples
@@ -231,12 +226,14 @@ def test_another_number_of_workers_resumes_the_run(workflow, pool, three, tmp_pa
     assert verify(run_dir) == 0
 
 
+@pytest.mark.prove
 def test_more_workers_than_shards_are_refused(workflow, pool, tmp_path):
     few = workflow.model_copy(update={"workers": Workers(shards=1)})
     with pytest.raises(ValueError, match="1 shard"):
         crew_driver(few, tmp_path / "run", pool, **SIZES)
 
 
+@pytest.mark.prove
 def test_a_worker_that_reads_other_data_is_refused(workflow, pool, tmp_path):
     other = write_data(tmp_path / "other", seed=1, num_train=90, num_keys=60)
     source = Source(workflow.data.model_copy(update={"root": other}), workflow.seed)

@@ -40,7 +40,7 @@ def check_commit(machine, manifest, path, multiple):
     assert len(live) * manifest.chunk_rows <= multiple * len(rows) + len(shards.owned) * manifest.chunk_rows
 
 
-@examples(15, 60)
+@examples(8, 60)
 @given(STEPS, st.integers(12, 40), st.sampled_from([0, 1, 7, 30]), st.sampled_from([1, 4, 9]),
        st.sampled_from([1.1, 2.0, 5.0]), st.sampled_from(TABLES))  # fmt: skip
 def test_a_commit_has_every_row_in_a_bounded_number_of_chunks(

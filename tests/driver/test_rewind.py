@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.data.days import days_workflow, write_days
+from support.depth import some
 from support.faults.kills import killed_anywhere
 from support.runs.harness import make_driver, printed
 
@@ -55,7 +56,7 @@ def made(folder: Path, case: str) -> tuple[Workflow, list[Path], Path, dict[str,
     return workflow, files, folder / "run", train(workflow, folder / "run", files)
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=some(CASES, "without scores", "late labels"))
 def base(request, tmp_path_factory):
     return made(tmp_path_factory.mktemp("base"), request.param)
 
@@ -69,7 +70,7 @@ def figures(result: dict[str, Any]) -> list[Any]:
     return [result[name] for name in ("fingerprint", "examples", "epochs")]
 
 
-@pytest.mark.parametrize("day", [0, 1, 3])
+@pytest.mark.parametrize("day", some([0, 1, 3], 0, 3))
 def test_a_rewound_run_ends_with_the_bits_of_the_undisturbed(tmp_path, base, day):
     workflow, files, left, expected = base
     run_dir = Path(shutil.copytree(left, tmp_path / "run"))
@@ -93,6 +94,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
+@pytest.mark.prove
 def test_a_killed_rewind_leaves_a_commit_and_can_be_repeated(tmp_path, days):
     workflow, files, left, expected = days
     whole = Path(shutil.copytree(left, tmp_path / "whole"))

@@ -54,7 +54,7 @@ def expected(features, rows, root="."):
     return {name: [row[name] for row in with_made(data, [dict(row) for row in rows])] for name in names}
 
 
-@examples(60, 600)
+@examples(24, 600)
 @given(st.lists(NUMBERS, max_size=20), st.sampled_from(BUCKETS + SCALES), st.sampled_from(["double", "float"]))
 def test_numbers_become_what_plain_loops_make(values, feature, kind):
     column = pa.array(values, kind)
@@ -90,7 +90,7 @@ def test_squared_logarithms_are_those_of_every_number():
     ]
 
 
-@examples(60, 600)
+@examples(24, 600)
 @given(st.lists(st.tuples(TEXTS, st.one_of(st.none(), st.integers(-3, 3)), TEXTS), max_size=15))
 def test_crosses_are_hashes_of_all_their_values(rows):
     features = [Cross(columns=("a", "b"), name="ab"), Cross(columns=("ab", "c"), name="abc")]
@@ -109,7 +109,7 @@ def test_the_order_of_crossed_columns_counts():
     assert both["ab"] == both["ba"][::-1]
 
 
-@examples(40, 400)
+@examples(16, 400)
 @given(
     st.lists(st.one_of(st.none(), st.integers(-(10**9), 2_140_000_000)), max_size=12),
     st.sampled_from(["s", "ms", "us"]),
@@ -208,7 +208,7 @@ def test_rare_values_share_the_key_of_their_table(unseen, nulls, tmp_path):
     assert rare.nulls == nulls == oracle.shares(None, "c")
 
 
-@examples(60, 600)
+@examples(24, 600)
 @given(st.sets(st.integers(0, 2**64 - 2), max_size=40), st.lists(st.integers(0, 2**64 - 2), max_size=40), st.booleans())
 def test_a_set_of_keys_is_a_set(members, others, if_in):
     keys = np.array([*members, *others], np.uint64)

@@ -123,7 +123,7 @@ NAMES = st.text("ab.-_=/019", min_size=1, max_size=12)
 
 
 @given(st.lists(NAMES, unique=True, max_size=8))
-@examples(100, 1000)
+@examples(40, 1000)
 def test_names_of_equal_lengths_of_numbers_keep_their_order(names):
     """So the fingerprint of a folder whose names have leading zeros is that of the order of text."""
     padded = ["/".join(natural_order(name)[0]) for name in names]
@@ -133,7 +133,7 @@ def test_names_of_equal_lengths_of_numbers_keep_their_order(names):
 
 
 @given(st.lists(st.integers(0, 10**30), unique=True, max_size=8), NAMES, NAMES)
-@examples(100, 1000)
+@examples(40, 1000)
 def test_numbers_of_names_are_ordered_by_value(numbers, before, after):
     names = [f"{before}x{number}x{after}" for number in numbers]
     assert sorted(names, key=natural_order) == [f"{before}x{number}x{after}" for number in sorted(numbers)]

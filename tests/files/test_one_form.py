@@ -86,7 +86,7 @@ def test_a_uuid_has_the_keys_of_its_lower_case_text(tmp_path, form):
         assert made == [one[2] for one in epoch_of(source)]
 
 
-@examples(60, 600)
+@examples(24, 600)
 @given(
     st.lists(st.none() | st.sampled_from([*UUIDS, *UPPER]) | st.text("0aAgG-", min_size=34, max_size=37)),
     st.integers(0, 3),

@@ -134,7 +134,7 @@ def test_whole_units_of_time_are_held_out(tmp_path, case):
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=12))
-@examples(20, 200)
+@examples(8, 200)
 def test_rows_of_one_time_stay_together(tmp_path_factory, counts):
     """Or, if a part would get more than a quarter of the rows, the rows are divided at random, and it is said why."""
     all_times = np.append(BEGIN + np.repeat(np.arange(len(counts)), counts) * 86400, [BEGIN] * 2)

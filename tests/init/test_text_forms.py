@@ -93,7 +93,7 @@ WRITTEN = (
 )  # fmt: skip
 
 
-@examples(40, 400)
+@examples(16, 400)
 @given(st.lists(st.one_of(WRITTEN), min_size=1, max_size=6))
 def test_values_read_back_are_the_values_that_were_written(texts):
     (role, kind), parse = parser_of(texts)

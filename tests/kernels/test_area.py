@@ -1,12 +1,10 @@
-"""The area of sorted examples against running sums in NumPy, bit by bit, and against all pairs."""
+"""The area of sorted examples against running sums in NumPy, bit by bit."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.kernels.area import NUM_SUMS, add_sorted, end_tie
-from pipeline.kernels.group_areas import group_areas_reference
 
 weights = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 1e6, width=32))
 examples = st.lists(st.tuples(st.integers(1, 5), st.booleans(), weights), max_size=40).map(sorted)
@@ -42,12 +40,3 @@ def test_the_sums_have_the_bits_of_running_sums(rows, data):
     """Wherever calls end."""
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=5)))
     assert sums_of(rows, cuts) == running_sums(rows)
-
-
-@settings(deadline=None, max_examples=150)
-@given(examples)
-def test_the_area_matches_that_of_all_pairs(rows):
-    negative, positive, *_, twice = sums_of(rows)
-    area, counted, _ = group_areas_reference(np.zeros(len(rows), np.uint64), *columns(rows))
-    if counted:
-        assert twice / (2 * negative * positive) == pytest.approx(area / counted, rel=1e-9)

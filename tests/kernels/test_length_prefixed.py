@@ -21,7 +21,7 @@ def joined(texts):
     return b"".join(struct.pack("<I", len(text)) + text for text in texts)
 
 
-@examples(50, 1000)
+@examples(20, 1000)
 @given(st.lists(st.binary(max_size=300)))
 def test_texts_are_those_of_the_reference(texts):
     data = joined(texts)
@@ -29,7 +29,7 @@ def test_texts_are_those_of_the_reference(texts):
     assert split(data, len(texts)) == (-1, texts)
 
 
-@examples(50, 1000)
+@examples(20, 1000)
 @given(st.lists(st.binary(max_size=9), min_size=1, max_size=9), st.data())
 def test_a_text_that_is_not_whole_is_named(texts, data):
     whole = joined(texts)

@@ -20,7 +20,7 @@ def lowest_of(major, minor, evictable, num, threads=ALONE):
     return lowest(*slots, num, threads).tolist()
 
 
-@examples(100, 400)
+@examples(40, 400)
 @given(st.lists(st.tuples(PARTS, PARTS, st.booleans()), max_size=30), st.floats(0, 1))
 def test_the_selection_matches_the_reference(slots, share):
     major, minor, evictable = zip(*slots, strict=True) if slots else ((), (), ())

@@ -67,7 +67,7 @@ SCALES = {BFLOAT16: (-140, 128), FLOAT16_WORD: (-45, 17)}
 
 
 @pytest.mark.parametrize("number_format", NAMES, ids=NAMES.values())
-@examples(100, 2000)
+@examples(40, 2000)
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**32), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))
 def test_stored_values_are_those_of_the_reference(number_format, seed, step, key, draw):
     """Values of every size, random bits of float32, and infinities, rounded by bits of any seed, step and key."""

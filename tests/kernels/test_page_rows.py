@@ -37,7 +37,7 @@ def random_pages(rng, counts, first_orders, precision):
     return pages
 
 
-@examples(60, 1000)
+@examples(24, 1000)
 @given(
     st.sampled_from([*PRECISION_NUMBERS.values()]), st.integers(0, 19), st.integers(0, 1),
     st.lists(st.integers(1, MAX_ROWS), min_size=1, max_size=4), st.data(),
@@ -86,7 +86,7 @@ def pages_of(fences, keys, search=find_pages):
     return pages_P.tolist()
 
 
-@examples(150, 1000)
+@examples(60, 1000)
 @given(
     st.lists(PREFIX, min_size=1, max_size=60).map(sorted), st.lists(st.tuples(PREFIX, st.integers(0, TOP)), max_size=40)
 )

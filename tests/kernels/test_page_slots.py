@@ -43,7 +43,7 @@ def find(cache, pages, kernel=find_slots):
     return members[:hits].tolist(), slots[:hits].tolist(), members[hits:].tolist()
 
 
-@examples(60, 600)
+@examples(24, 600)
 @given(st.integers(1, 3), st.lists(st.lists(st.integers(0, 99), max_size=40), max_size=8))
 def test_slots_are_those_of_the_reference(num_sets, calls):
     cache, plain = empty(num_sets), empty(num_sets)

@@ -14,7 +14,7 @@ PLACES = st.lists(st.tuples(st.sampled_from([DEVICE, HOST, DISK, -1]), st.intege
 COPIES_S = st.lists(st.sampled_from([NO_COPY, 5, 70]), min_size=SLOTS, max_size=SLOTS)
 
 
-@examples(40, 200)
+@examples(16, 200)
 @given(PLACES, COPIES_S, COPIES_S, st.sampled_from([0, PART - 3]))
 def test_places_are_sorted_by_tier_as_plain_python_does(places, device_copies, host_copies, before):
     """`before`: places on the device before these, so that they lie in two parts."""
@@ -41,7 +41,7 @@ def test_places_are_sorted_by_tier_as_plain_python_does(places, device_copies, h
     assert copies_C.tolist() == held
 
 
-@examples(40, 200)
+@examples(16, 200)
 @given(st.lists(st.integers(0, SLOTS - 1), unique=True), st.booleans(), st.integers(0, 2**31))
 def test_what_is_written_to_slots_is_what_they_hold(slots, has_copies, age):
     slots_U, most = np.array(slots, np.int32), 2**31 - 1

@@ -18,7 +18,7 @@ def segments_of(lengths):
 
 
 @given(LENGTHS, st.integers(1, 5), st.integers(0, 99))
-@examples(20, 200)
+@examples(8, 200)
 def test_a_sum_adds_the_values_of_an_example_one_by_one(lengths, width, seed):
     x = np.random.default_rng(seed).standard_normal((sum(lengths), width)).astype(np.float32)
     expected, begin = np.zeros((len(lengths), width), np.float32), 0
@@ -46,7 +46,7 @@ def test_segments_have_the_gradients_of_plain_indexing(lengths, seed):
 
 
 @given(LENGTHS)
-@examples(20, 200)
+@examples(8, 200)
 def test_the_order_of_a_recurrence_goes_back_to_where_it_came_from(lengths):
     segments = segments_of(lengths)
     time, x = TimeMajor(segments), torch.arange(float(sum(lengths))).unsqueeze(1)

@@ -76,7 +76,7 @@ SIZES = {name: 1 << 30 if name == "disk" else 8 << 20 for name in CAP_NAMES}
 GIVEN = st.sets(st.sampled_from(CAP_NAMES), max_size=2).map(lambda names: {name: SIZES[name] for name in sorted(names)})
 
 
-@examples(25, 400)
+@examples(10, 400)
 @given(st.integers(1, 160 << 20), GIVEN, st.sampled_from([1024, 8192]), st.sampled_from([RAM, Gpu(1 << 24)]))
 def test_chosen_caps_fit_and_a_refusal_names_a_budget_that_fits(whole, memory, given, chunk, device):
     setup = attempt(whole, Storage(memory=memory, chunk_rows=chunk, **given), device)

@@ -84,7 +84,7 @@ def test_sizes_of_all_workers_together_give_their_hit_rates(zipf, tmp_path):
     check_near(curve, counts, 1000, 500)
 
 
-@examples(20, 1000)
+@examples(8, 1000)
 @given(SETS)
 def test_depths_are_those_in_a_plain_list(sets):
     stack, plain = LruStack(), []

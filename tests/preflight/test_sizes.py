@@ -84,7 +84,7 @@ def test_a_share_is_resolved_into_bytes():
     assert with_device_in_bytes(make_storage(device=7), 4000).device == 7
 
 
-@examples(200, 600)
+@examples(80, 600)
 @given(
     STORAGES, st.integers(1, 2000), st.integers(0, 1 << 21), st.integers(0, 4), windows(), st.integers(0, 1 << 20),
     st.booleans(), st.sampled_from([1, 2, 16]),
@@ -117,7 +117,7 @@ def test_fit_keeps_every_cap_and_holds_every_block(
         assert sum(num_bytes for name, num_bytes in explained.items() if name.startswith(tier)) <= cap
 
 
-@examples(50, 100)
+@examples(20, 100)
 @given(st.sampled_from(["device", "host", "read", "disk"]), st.integers(1, 2000), st.integers(0, 3), windows())
 def test_a_message_names_the_smallest_sufficient_cap(name, row_bytes, look_ahead, window):
     """The size that the message names is enough, and a tenth less, by which it is rounded at most, is not."""

@@ -130,7 +130,7 @@ def as_spark_writes(value):
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-@examples(40, 400)
+@examples(16, 400)
 @given(
     values=st.lists(st.text(st.sampled_from('ab",\\ \n'), min_size=1, max_size=6), min_size=1, max_size=5),
     newlines=st.booleans(),
@@ -150,7 +150,7 @@ CELLS = st.one_of(
 )
 
 
-@examples(20, 200)
+@examples(8, 200)
 @given(
     cells=st.lists(st.tuples(st.sampled_from(["0", "1", "2", "", "\ufeff1"]), CELLS), min_size=1, max_size=8),
     piece_bytes=st.integers(1, 40),
@@ -175,7 +175,7 @@ def test_a_line_is_skipped_regardless_of_its_neighbours(tmp_path_factory, cells,
     assert alone == found.to_pylist()
 
 
-@examples(20, 100)
+@examples(8, 100)
 @given(
     cells=st.lists(st.text(st.sampled_from('ab",\n'), max_size=5), min_size=1, max_size=8),
     part_bytes=st.integers(1, 40),

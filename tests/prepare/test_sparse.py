@@ -77,7 +77,7 @@ def lines_of(parts, fielded):
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("ignore", [False, True])
-@examples(25, 150)
+@examples(10, 150)
 @given(data=st.data())
 def test_lines_are_read_or_refused_as_by_splitting(name, ignore, data):
     fielded, parse = name == "libffm", sparse_parser(FORMATS[name](ignore))

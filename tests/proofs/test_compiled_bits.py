@@ -1,8 +1,6 @@
 """The compiled dense part has the same bits over tiers, executors, processes, caches and resumes."""
 
-import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -189,13 +187,3 @@ def test_a_compiler_that_fails_later_ends_the_run(make, tmp_path, monkeypatch):
     with pytest.raises(PipelineError, match=text) as raised:
         run(make(compile_cache=tmp_path, args={"hidden": (7,)}))
     assert "TORCHDYNAMO_VERBOSE" not in str(raised.value)
-
-
-def test_the_command_says_that_it_compiles(make, tmp_path):
-    file = tmp_path / "small.json"
-    fields = json.loads(make(epochs=1).model_dump_json())
-    file.write_text(json.dumps(fields))
-    command = [sys.executable, "-m", "pipeline.run", str(file), "--run-dir", str(tmp_path / "run")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert re.search("compiling the dense model while the first blocks are read", done.stdout + done.stderr)

@@ -153,7 +153,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("rows")
 
 
-@examples(50, 500)
+@examples(20, 500)
 @given(
     st.sampled_from([PageFormat(250, False), PageFormat(500, True, "float16"), PageFormat(1000, True, "int8")]),
     st.sets(KEY, max_size=80), st.lists(st.integers(0, 2**32), max_size=3),

@@ -60,7 +60,7 @@ KEY = st.one_of(
 )
 
 
-@examples(120, 1000)
+@examples(48, 1000)
 @given(st.sets(KEY, max_size=60).map(sorted))
 def test_keys_with_equal_top_bits_share_a_page_or_are_refused(keys):
     prefixes = [key >> 32 for key in keys]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 
 import numpy as np
@@ -17,10 +16,8 @@ from support.runs.evaluated_runs import bits_of, train_and_evaluate
 import pipeline
 from pipeline.models import BST, DIEN, DIN, MeanPooling
 from pipeline.serving.export import main as export_main
-from pipeline.serving.http.answer import answer_post
-from pipeline.serving.http.request import read_request
 from pipeline.serving.score import main as score_main
-from pipeline.serving.servable import ONNX_FILE, REQUEST_FILE, RESPONSE_FILE
+from pipeline.serving.servable import ONNX_FILE
 from pipeline.serving.served_model import open_served
 from pipeline.workflow import load
 
@@ -90,19 +87,6 @@ def test_scored_files_have_the_bits_of_the_evaluation(run, given, tmp_path):
     assert score_main([str(run.run_dir), str(test), *out]) == 0
     table = pq.read_table(tmp_path / "out" / "test.parquet")
     assert (bits_of(table) == run.logits_NT.view(np.uint32)).all()
-
-
-def test_an_example_request_has_the_lists_of_two_rows(run, given, servable):
-    body = (servable / REQUEST_FILE).read_bytes()
-    with closing(open_served(servable, MEMORY, load(given), "torch")) as served:
-        table = read_request(body, None, served.inputs, served.outputs).table
-        assert table.schema.equals(served.example().schema)
-        for name in ("clicked", "clicked_in", "gaps", "viewed"):
-            assert table[name].to_pylist() == run.test[name][:2].to_pylist()
-        answered = answer_post(served, body, None, lambda timeout: None)
-    shown, written = json.loads(answered.body), json.loads((servable / RESPONSE_FILE).read_text())
-    assert {name: shown[name] for name in written} == written
-    assert (np.float32(written["outputs"][0]["data"]) == run.logits_NT[:2, 0]).all()
 
 
 def test_a_longer_list_is_scored_by_its_latest_values(run, given):

@@ -138,7 +138,7 @@ class AnyOrder:
         """Nothing runs outside `result`."""
 
 
-@pytest.mark.parametrize("seed", some(range(12), 0, 1, 2))
+@pytest.mark.parametrize("seed", some(range(12), 0))
 def test_any_order_of_stages_and_streams_gives_the_same_result(root, expected, monkeypatch, seed):
     """Now and then with a stream that runs ahead; what evaluation finds counts as well."""
     rng = np.random.default_rng(seed)

@@ -23,7 +23,7 @@ KEYS = st.one_of(st.integers(0, 12), st.integers(0, 40), st.sampled_from([0, 64,
 TRACES = st.lists(st.lists(KEYS, unique=True, max_size=12), min_size=1, max_size=14)
 
 
-@examples(60, 250)
+@examples(24, 250)
 @given(
     TRACES, st.integers(0, 3), st.integers(6, 40), st.one_of(st.sampled_from([0, 1]), st.integers(2, 30)),
     st.integers(4, 14), st.integers(3, 14), st.sampled_from([20, 30, 40, PLENTY]), st.sampled_from([1.1, 2.0, 4.0]),

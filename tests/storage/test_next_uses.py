@@ -26,7 +26,7 @@ def resident(tiers):
     return key_map, Uses.none(len(tiers)), Uses.none(len(tiers))
 
 
-@examples(60, 300)
+@examples(24, 300)
 @given(
     st.lists(st.tuples(KEYS, st.integers(1, 3)), min_size=1, max_size=14),
     st.lists(st.sampled_from([DEVICE, HOST, DISK]), min_size=26, max_size=26), st.integers(0, 5),
@@ -63,7 +63,7 @@ def test_next_uses_are_those_that_a_search_finds(blocks, tiers, reach):
             known = planned + 1
 
 
-@examples(60, 300)
+@examples(24, 300)
 @given(st.lists(st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=9), max_size=6))
 def test_the_links_match_the_reference(arrays):
     table_E2, newest, first = np.full((128, 2), -1, np.int64), {}, 0

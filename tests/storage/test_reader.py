@@ -72,7 +72,7 @@ def gathered(reader, at, number_type=np.int64):
 
 
 @pytest.mark.parametrize("speed", SPEEDS)
-@pytest.mark.parametrize("number_type", [np.int32, np.int64])
+@pytest.mark.parametrize("number_type", some([np.int32, np.int64], np.int32))
 def test_rows_never_depend_on_order_repetition_or_disk_speed(tmp_path, speed, number_type, direct):
     rows, file_of = written(tmp_path, 10)
     reader = Reader(file_of, WORDS, CHUNK, speed, direct)

@@ -60,14 +60,14 @@ def same(found, sent):
     assert repr(found.to_pydict()) == repr(sent.to_pydict())
 
 
-@examples(30, 500)
+@examples(12, 500)
 @given(tables([name for name, kind in DATATYPES.items() if kind.json], text=pa.string()))
 def test_a_table_in_json_is_read_as_it_was_sent(made):
     inputs, table = made
     same(read_request(json_request(table, inputs), None, inputs, OUTPUTS).table, table)
 
 
-@examples(30, 500)
+@examples(12, 500)
 @given(tables(texts=st.binary()))
 def test_a_table_in_binary_data_is_read_as_it_was_sent(made):
     inputs, table = made
