@@ -40,7 +40,7 @@ from pipeline.workflow import Data, Workflow, read_kept
 
 CHANGE_NO_BIT = (
     "name", "data.root", "data.train", "data.validation", "data.test", "data.synthetic",
-    "data.statistics", "data.late", "data.ahead", "data.gap", "data.close", "data.complete",
+    "data.statistics", "data.label_delay", "data.late", "data.ahead", "data.gap", "data.close", "data.complete",
     "storage.memory", "storage.device", "storage.host", "storage.disk", "storage.read", "storage.map",
     "storage.device_policy", "storage.host_policy", "storage.known_examples", "storage.known", "storage.log_multiple",
     "storage.log_growth", "storage.direct", "storage.keep_spans",

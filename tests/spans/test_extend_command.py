@@ -190,7 +190,7 @@ def test_a_bad_day_is_held_while_later_ones_go_on(days, capsys):
     assert main([*guarded, "--accept", "2026-11-22"]) == 0
     result = json.loads(Path("runs/days/result.json").read_text())
     assert (result["examples"], result["data"]["train"]["spans"][-1]) == (800, "2026-11-22")
-    assert main(["days.py", "--serial", *LEARNS, "--like", "runs/days", "--out", "alike"]) == 0
+    assert main([*guarded, "--like", "runs/days", "--out", "alike"]) == 0
     assert json.loads(Path("alike/result.json").read_text())["fingerprint"] == result["fingerprint"]
 
 
@@ -226,6 +226,17 @@ def test_a_trained_day_stays_due_if_the_last_one_is_gone(days):
     Path("away").rename(days[3])
     assert main(delayed) == 0
     assert json.loads(Path("runs/days/result.json").read_text())["examples"] == 20 + 13
+
+
+def test_the_delay_of_labels_may_change_between_nights(days):
+    found = []
+    for delay, day in (("null", days[1]), ("2 d", days[2]), ("2 d", days[3]), ("null", days[3])):
+        extend = ["--extend", str(day), "--known-ok", "--set", f"data.label_delay={delay}"]
+        assert main(["days.py", "--serial", *extend]) == 0
+        found.append(json.loads(Path("runs/days/result.json").read_text()))
+    assert [result["examples"] for result in found] == [33, 33, 33, 73]
+    assert main(["days.py", "--serial", "--extend", *map(str, days[1:]), "--out", "whole"]) == 0
+    assert json.loads(Path("whole/result.json").read_text())["fingerprint"] == found[-1]["fingerprint"]
 
 
 def test_a_copy_of_a_file_is_named_and_left_out(days, capsys):
