@@ -24,7 +24,7 @@ from pipeline.records import I64, Block, Examples, FieldLayout, Rank
 from pipeline.settings import SPLITS
 from pipeline.spans.calendar import Calendar
 from pipeline.spans.changes import changes_of
-from pipeline.spans.passes import SPAN, Leg
+from pipeline.spans.passes import ARRIVAL, SPAN, Leg
 from pipeline.workflow import Data, Metrics
 
 FILE_ORDER_WINDOW = 1 << 16
@@ -247,7 +247,8 @@ class Source:
         begin = number * self._window_examples
         end = min(begin + self._window_examples, self._passes.num_rows(leg))
         for group, first, stop in self._passes.slices(leg, begin, end):
-            self._window.append(str(group), self._reader.read(group), first, stop, self._outside)
+            outside = Outside("refuse") if leg.split == ARRIVAL else self._outside
+            self._window.append(str(group), self._reader.read(group), first, stop, outside)
         self._in_window = leg, number
 
 

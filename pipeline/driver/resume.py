@@ -57,7 +57,7 @@ CHANGE_LATER_BITS = (
 DECIDE_THE_RESULT = ("optimizer", "metrics", "schedule.plateau", "model.compile")
 """Settings that must not change after a run has ended: with other values, its results would not be those of the
 workflow. Threads are exempt, since their default depends on the machine."""
-SCORE_SPANS = ("metrics.score_spans", "metrics.guard", "metrics.guard_then")
+SCORE_SPANS = ("metrics.score_spans", "metrics.score_arrivals", "metrics.guard", "metrics.guard_then")
 """Settings that affect the scoring of later spans only."""
 MAX_NAMED, MAX_VALUE = 8, 60
 """Maximum number of differences named in a message, and of characters per value."""
