@@ -69,7 +69,6 @@ def train_command(args: argparse.Namespace) -> int:
                 print("\n".join(lines))
                 return 0
             driver = stack.enter_context(open_session(session, args.fresh))
-            driver.accepted = args.as_is
             if args.track:
                 from pipeline.monitor.track import Tracker
 

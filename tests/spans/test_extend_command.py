@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.data.days import write_days
+from support.data.days import day_table, write_days
 
 import pipeline
 from pipeline.monitor.runs import main as runs
@@ -190,8 +190,32 @@ def test_a_bad_day_is_held_while_later_ones_go_on(days, capsys):
     assert main([*guarded, "--accept", "2026-11-22"]) == 0
     result = json.loads(Path("runs/days/result.json").read_text())
     assert (result["examples"], result["data"]["train"]["spans"][-1]) == (800, "2026-11-22")
-    assert main(["days.py", "--serial", *LEARNS, "--like", "runs/days", "--out", "alike"]) == 0
+    assert main([*guarded, "--like", "runs/days", "--out", "alike"]) == 0, "the guard judges no span of a list"
     assert json.loads(Path("alike/result.json").read_text())["fingerprint"] == result["fingerprint"]
+
+
+NIGHTS = {
+    "rows": ["late=take", "late=drop data.ahead=take data.gap=3h", "late=take data.ahead=drop"],
+    "labels": ["close=next", "label_delay=1d metrics.score_arrivals=true", "complete=success data.label_delay=47h"],
+    "guard": ["late=take metrics.guard=0.0 metrics.guard_then=hold", "late=drop storage.keep_spans=3", "late=take"],
+}
+"""Settings of each night, the first one without its "data."."""
+
+
+@pytest.mark.parametrize("nights", NIGHTS.values(), ids=NIGHTS)
+def test_settings_may_change_by_night_and_a_list_has_their_effect(days, nights):
+    Path("data/_SUCCESS").touch()
+    before, far = pq.read_table(days[0]), day_table(np.random.default_rng(0), 40, 2)
+    for night, day in zip(nights, days[1:], strict=True):
+        pq.write_table(pa.concat_tables([before.slice(0, 3), before := pq.read_table(day), far]), day)
+        settings = [word for one in f"data.late=take data.ahead=drop data.{night}".split() for word in ("--set", one)]
+        argv = ["days.py", "--serial", *settings]
+        assert main([*argv, "--extend", str(day)]) in (0, SET_ASIDE)
+    assert main([*argv, "--like", "runs/days", "--out", "alike"]) == 0
+    run, alike = [json.loads(Path(name, "result.json").read_text()) for name in ("runs/days", "alike")]
+    assert alike["fingerprint"] == run["fingerprint"]
+    listed = alike["data"]["train"]["files"]
+    assert listed == run["data"]["train"]["files"][: len(listed)]
 
 
 @pytest.mark.parametrize(("option", "examples"), [("--as-is", 20 + 31 + 4), ("--without", 20 + 31)])
