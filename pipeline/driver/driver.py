@@ -214,7 +214,8 @@ class Driver:
         if not stopped:
             self._score_arrivals()
         epoch = None if stopped else open_best(self) if self.best.is_tested else epoch_without_test(self)
-        result = None if self.history.ran else earlier_result(self.folder.path, self.crew, self.history, *data)
+        did_more = self.history.ran or self.committer.began
+        result = None if did_more else earlier_result(self.folder.path, self.crew, self.history, *data)
         if result is None:
             if epoch is not None:
                 self.test_best(epoch)

@@ -312,13 +312,17 @@ def test_an_earlier_day_is_refused_and_the_runs_last_span_is_named(days, capsys)
     assert "  2026-11-20: 20 rows late, trained on with 2026-11-20" in capsys.readouterr().out
     assert main(["days.py", "--serial", "--set", "data.late=drop", "--extend", str(days[3])]) == 0
     pq.write_table(pq.read_table(days[3]).slice(2, 4), "data/again.parquet")
-    assert main(["days.py", "--serial", "--set", "data.late=drop", "--extend", "data/again.parquet"]) == 0
-    assert "4 rows are late (2026-11-23: 4), and left out (data.late)" in capsys.readouterr().err
-    assert main(["days.py", "--serial", "--set", "data.late=take", "--extend", "data/again.parquet"]) == 0
+    again = ["days.py", "--serial", "--known-ok", "--extend", "data/again.parquet", "--set", "data.late=drop"]
+    left_out = counted | {"span": "2026-11-23", "rows": 4, "trained_with": None}
+    for _ in range(2):
+        assert main(again) == 0
+        result = json.loads(Path("runs/days/result.json").read_text())
+        assert result["out_of_place"][1:] == [left_out], "counted once, though nothing is trained"
+    assert capsys.readouterr().err.count("4 rows are late (2026-11-23: 4), and left out (data.late)") == 1
+    pq.write_table(pq.read_table(days[3]).slice(1, 4), "data/later.parquet")
+    assert main(["days.py", "--serial", "--set", "data.late=take", "--extend", "data/later.parquet"]) == 0
     result = json.loads(Path("runs/days/result.json").read_text())
-    assert result["out_of_place"][1:] == [
-        counted | {"span": "2026-11-23", "rows": 4, "trained_with": "2026-11-23 part 2"}
-    ]
+    assert result["out_of_place"][1:] == [left_out | {"trained_with": "2026-11-23 part 2"}, left_out]
     assert [entry["span"] for entry in result["epochs"]][2:] == ["2026-11-23"], "no span of its own rows"
     assert main(["days.py", "--serial"]) == 0
 
