@@ -151,11 +151,9 @@ def train(
 
             keep_freed_memory()
             run_dir = Path(run_dir) if run_dir else None
-            added = [*map(str, [extend] if isinstance(extend, str | Path) else extend)], known_ok
-            like = Path(like) if like else None
-            session = plan_session(
-                found, run_dir, serial, workers, scheduler, say, dashboard, fresh, *added, as_is, without, like, close
-            )
+            added = [*map(str, [extend] if isinstance(extend, str | Path) else extend)]
+            of_spans = added, known_ok, as_is, without, Path(like) if like else None, close
+            session = plan_session(found, run_dir, serial, workers, scheduler, say, dashboard, fresh, *of_spans)
             if not fresh and (lines := finished(session)):
                 print(in_python("\n".join(lines)))
             else:
@@ -168,8 +166,7 @@ def train(
                 if driver.held:
                     return train(
                         found, run_dir, serial=serial, workers=workers, scheduler=scheduler, dashboard=dashboard,
-                        verbose=verbose, observers=observers, extend=extend, known_ok=True, like=like,
-                        close=close,
+                        verbose=verbose, observers=observers, extend=extend, known_ok=True, like=like, close=close,
                     )  # fmt: skip
             return open_run(session.run_dir, workflow=found)
     except (ValueError, PipelineError) as error:
