@@ -308,6 +308,8 @@ def begun_like(run_dir: Path, data: Data) -> Begun:
     if train.calendar is None:
         raise ValueError(f"--like {run_dir}: the training data of this run has no spans; leave --like out")
     num_begun, _ = begun_and_done(train.calendar.num_rows, state["workflow"]["schedule"]["epochs"], state["trained"])
+    if not num_begun:
+        raise ValueError(f"--like {run_dir}: this run has not trained on any span yet; train it first")
     sides = sides_in(state, num_begun, run_dir / FOLDER)
     for _, digests in sides.before:
         with_copies(data, digests, run_dir / FOLDER)

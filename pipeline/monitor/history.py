@@ -77,8 +77,7 @@ class History:
             self.steps += block.num_batches
         if trained.metrics:
             data = {"data": self._data[block.split]} if block.split in self._data else {}
-            of_span = block.split in (SPAN, ARRIVAL)
-            span = {"span": self.spans[block.span], "trained": self.trained} if of_span else {}
+            span = {"span": self.spans[block.span], "trained": self.trained} if block.split in (SPAN, ARRIVAL) else {}
             for entry in self.epochs if span else ():
                 # Its files have changed, or it was scored at its arrival, by an earlier version.
                 same = (entry["split"], entry.get("span")) == (block.split, span["span"])
