@@ -5,9 +5,9 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipeline.api import Workflow, explain, export, load, open_run, open_servable, score, train
+    from pipeline.api import Workflow, explain, export, load, open_run, open_servable, rewind, score, train
 
-__all__ = ["Workflow", "explain", "export", "load", "open_run", "open_servable", "score", "train"]
+__all__ = ["Workflow", "explain", "export", "load", "open_run", "open_servable", "rewind", "score", "train"]
 
 # If this process was started by `python -m pipeline...`, it runs a command, whose imports take seconds. At this point
 # sys.argv[0] is still "-m", since Python imports the package before it finds the script.

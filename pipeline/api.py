@@ -79,7 +79,7 @@ __all__ = [
     "MeanPooling", "Metrics", "Model", "Number", "Observer", "OpenRun", "OpenServable", "Optimizer", "PipelineError",
     "Plateau", "Rare", "RowStorage", "RowWiseAdagrad", "SASRec", "Schedule", "Sequence", "ServableManifest", "Sgd",
     "SharedBottom", "Standardize", "Storage", "Synthetic", "Task", "Time", "Tune", "WideDeep", "Workers", "Workflow",
-    "explain", "export", "load", "open_run", "open_servable", "scale_batch", "score", "train", "xDeepFM",
+    "explain", "export", "load", "open_run", "open_servable", "rewind", "scale_batch", "score", "train", "xDeepFM",
 ]  # fmt: skip
 
 FOUND_IN = {
@@ -117,7 +117,8 @@ def train(
     workflow: AnyWorkflow, run_dir: str | Path | None = None, *, settings: Mapping[str, Any] | None = None,
     fresh: bool = False, serial: bool = False, workers: int | None = None, scheduler: str | None = None,
     dashboard: str | None = None, verbose: bool = True, observers: abc.Sequence[Observer] = (),
-    extend: abc.Sequence[str | Path] = (), known_ok: bool = False,
+    extend: abc.Sequence[str | Path] = (), known_ok: bool = False, like: str | Path | None = None,
+    as_is: abc.Sequence[str] = (), without: abc.Sequence[str] = (), close: bool = False,
 ) -> OpenRun:  # fmt: skip
     """Train, and return the run, opened at its best commit; close it, or use it in a `with` block.
 
@@ -125,8 +126,8 @@ def train(
     such as {"optimizer.rows.lr": 0.01, "model.kind": MyModel}. `verbose`: False prints only warnings; during the call,
     the process's standard output is discarded. `observers`: called for each event of the training. `extend`: files,
     folders or patterns with which to continue the run, whose data must have spans. `known_ok`: skip files that the run
-    has already trained on. The other arguments are options of `pipeline run`. The call resumes the run of an earlier
-    call.
+    has already trained on. `like`: folder of a run. `as_is`, `without`: names of spans. These and the other arguments
+    are options of `pipeline run`. The call resumes the run of an earlier call.
 
     For the rest of the process, the C allocator keeps freed memory and uses one arena. Signal handlers and the
     environment are restored at the end.
@@ -150,8 +151,9 @@ def train(
 
             keep_freed_memory()
             run_dir = Path(run_dir) if run_dir else None
-            added = [*map(str, [extend] if isinstance(extend, str | Path) else extend)], known_ok
-            session = plan_session(found, run_dir, serial, workers, scheduler, say, dashboard, fresh, *added)
+            added = [*map(str, [extend] if isinstance(extend, str | Path) else extend)]
+            of_spans = added, known_ok, as_is, without, Path(like) if like else None, close
+            session = plan_session(found, run_dir, serial, workers, scheduler, say, dashboard, fresh, *of_spans)
             if not fresh and (lines := finished(session)):
                 print(in_python("\n".join(lines)))
             else:
@@ -164,7 +166,7 @@ def train(
                 if driver.held:
                     return train(
                         found, run_dir, serial=serial, workers=workers, scheduler=scheduler, dashboard=dashboard,
-                        verbose=verbose, observers=observers, extend=extend, known_ok=True,
+                        verbose=verbose, observers=observers, extend=extend, known_ok=True, like=like, close=close,
                     )  # fmt: skip
             return open_run(session.run_dir, workflow=found)
     except (ValueError, PipelineError) as error:
@@ -177,6 +179,16 @@ def train(
             # The message names the class and the line; the frames in between belong to this package.
             raise error.with_traceback(None) from None
         raise
+
+
+def rewind(workflow: AnyWorkflow, span: str, run_dir: str | Path | None = None) -> None:
+    """Take a run back to the commit before a span, as `pipeline run --rewind` does. Raises ValueError if that is not
+    possible."""
+    from pipeline.driver.rewind import rewind as go_back
+    from pipeline.driver.session import folder_of_run
+
+    folder = folder_of_run(with_settings(workflow), Path(run_dir) if run_dir else None)
+    print(in_python("\n".join(go_back(folder, span))))
 
 
 def explain(
@@ -275,6 +287,8 @@ IN_PYTHON = (
     ("the same command", "the same call"), ("--fresh", "fresh=True"), ("--serial", "serial=True"),
     ("--out", "run_dir="), ("--workers", "workers="), ("--scheduler", "scheduler="), ("--workflow", "workflow="),
     ("--dashboard", "dashboard="), ("--extend", "extend="), ("--known-ok", "known_ok=True"), ("--set ", "settings: "),
+    ("--as-is", "as_is="), ("--accept", "as_is="), ("--without", "without="), ("--close", "close=True"),
+    ("--like", "like="), ("--rewind", "pipeline.rewind"),
 )  # fmt: skip
 SETTING = re.compile(r"--set (?:'([\w.]+)=([^']*)'|([\w.]+)=([^\s;,]+))")
 

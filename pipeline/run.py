@@ -69,8 +69,6 @@ def train_command(args: argparse.Namespace) -> int:
                 print("\n".join(lines))
                 return 0
             driver = stack.enter_context(open_session(session, args.fresh))
-            # The spans of another run have passed its guard, or were accepted.
-            driver.accepted = session.checked.source.identity["train"].spans or () if args.like else args.as_is
             if args.track:
                 from pipeline.monitor.track import Tracker
 

@@ -382,6 +382,8 @@ class Workflow(Omitting):
             )
         if self.metrics.guard is not None and not (self.data.spans_by and self.metrics.score_spans):
             raise ValueError("metrics.guard needs spans that are scored; set data.time or data.span, and score_spans")
+        if self.metrics.score_arrivals and self.data.label_delay is None:
+            raise ValueError("metrics.score_arrivals is for spans that wait for their labels; set data.label_delay")
         if self.metrics.guard is not None and not self.data.all_tasks[0].is_binary:
             raise ValueError(
                 f"metrics.guard compares normalized entropies, but {self.data.labels[0]!r} may be any number; leave "

@@ -14,7 +14,7 @@ from pipeline.data.agenda import Position
 from pipeline.data.identity import SplitIdentity
 from pipeline.metrics.totals import COUNTS, DiskTotals
 from pipeline.settings import SPLITS, Amount, Count, Digest, Strict, read_json
-from pipeline.spans.passes import SPAN
+from pipeline.spans.passes import ARRIVAL, SPAN
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged
 
@@ -123,7 +123,7 @@ def read_state(state: Mapping[str, Any]) -> RunState:
             raise ValueError(f"{path}: has {', '.join(sorted(values)) or 'nothing'}, expected {', '.join(names)}")
     for entry in read.epochs:
         shown = json.dumps(entry)[:200]
-        if entry.get("split") not in (*SPLITS, SPAN) or not isinstance(entry.get("epoch"), int):
+        if entry.get("split") not in (*SPLITS, SPAN, ARRIVAL) or not isinstance(entry.get("epoch"), int):
             raise ValueError(f"epochs: {shown} has no valid epoch and split")
         names = REPORTED["mse" in entry]
         if entry["split"] != "train" and any(isinstance(entry.get(name, ""), str) for name in names):

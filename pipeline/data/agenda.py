@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pipeline.records import Block
-from pipeline.spans.passes import SPAN, Leg, SpanPasses, epoch_legs
+from pipeline.spans.passes import ARRIVAL, SPAN, Leg, SpanPasses, epoch_legs
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Agenda:
         self._first_steps: dict[Leg, int] = {}
         """Number of steps in all legs before each leg."""
         self._total_batches = steps = 0
-        for leg in self.legs:
+        for leg in [*self.legs, *(passes.waiting if passes else ())]:
             self._first_batches[leg], self._first_steps[leg] = self._total_batches, steps
             self._total_batches += self._num_batches(leg)
             steps += self._num_batches(leg) if leg.split == "train" else 0
@@ -193,8 +193,8 @@ class Agenda:
 
     def size(self, leg: Leg) -> int:
         """Number of examples in a leg."""
-        if self.passes and leg.split in (SPAN, "train"):
-            return (self.passes.num_scored if leg.split == SPAN else self.passes.num_rows)[leg.span or 0]
+        if self.passes and leg.split in (SPAN, ARRIVAL, "train"):
+            return (self.passes.num_rows if leg.split == "train" else self.passes.num_scored)[leg.span or 0]
         return self.num_examples[leg.split]
 
     def _num_batches(self, leg: Leg) -> int:

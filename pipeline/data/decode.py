@@ -40,15 +40,15 @@ def missing_in(column: InputColumn) -> np.uint64:
 def fill_floats(
     array: pa.Array, column: InputColumn, where: str, first_row: int, out: F32, outside: Outside | None = None
 ) -> None:
-    """Convert a label, weight or number column. Bad values raise ValueError, unless they are numbers and `outside`,
-    which counts them, has another rule. `where` and `first_row` are used in messages."""
+    """Convert a label, weight or number column. Bad values raise ValueError, unless `outside` is given: null labels
+    become NaN, and it counts numbers, if its rule is another one. `where` and `first_row` are used in messages."""
     values, bits, at = numeric_values(array)
     _convert(values, column, out)
     if len(bits):
         assemble.mark_missing(bits, at, _float_for_null(column), out)
     num_bad = assemble.count_nan(out)
     is_bad_N = np.isnan(out) if num_bad else np.zeros(0, bool)
-    if num_bad and column.may_be_missing:
+    if num_bad and (column.may_be_missing or (outside and column.setting == "data.labels")):
         is_bad_N &= array.is_valid().to_numpy(zero_copy_only=False) & (values == values)
         num_bad = int(is_bad_N.sum())
     if num_bad and outside and column.number:
@@ -139,9 +139,11 @@ def keys_of(array: pa.Array, column: InputColumn) -> U64:
     return keys_N
 
 
-def mask_labels(labels: Sequence[F32], columns: Sequence[InputColumn], where: str, first_row: int) -> None:
+def mask_labels(
+    labels: Sequence[F32], columns: Sequence[InputColumn], where: str, first_row: int, nulls: bool = False
+) -> None:
     """Set labels of `data.tasks` to NaN in the examples that lack them. `labels`: values [N] of each column, in the
-    order of data.labels. `where` and `first_row` are used in messages.
+    order of data.labels. `where` and `first_row` are used in messages. `nulls`: accept nulls in any of them.
 
     Raises ValueError if a label is null in an example that must have it."""
     values = dict(zip((column.name for column in columns), labels, strict=True))
@@ -150,7 +152,7 @@ def mask_labels(labels: Sequence[F32], columns: Sequence[InputColumn], where: st
             continue
         labels_N, has_N = values[column.name], values[task.where] == 1
         labels_N[~has_N] = np.nan
-        if not task.nulls and (is_null_N := has_N & np.isnan(labels_N)).any():
+        if not (task.nulls or nulls) and (is_null_N := has_N & np.isnan(labels_N)).any():
             rows = np.flatnonzero(is_null_N)
             raise ValueError(
                 f"{where}, column {column.name!r} (data.labels): {len(rows):,} nulls where {task.where!r} is 1, the "

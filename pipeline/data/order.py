@@ -15,7 +15,7 @@ from pipeline.data.groups import RowGroup
 from pipeline.data.identity import Identity
 from pipeline.records import I64
 from pipeline.spans.calendar import Cuts
-from pipeline.spans.passes import SPAN, Leg
+from pipeline.spans.passes import ARRIVAL, SPAN, Leg
 
 Part = tuple[RowGroup, int, int]
 """Consecutive rows of a row group: the first row, and the end (exclusive)."""
@@ -96,7 +96,8 @@ class PassOrder:
 
 def _key(leg: Leg) -> tuple[str, int | None]:
     """Key in `_parts`. A span is scored in file order, without the rows of other spans that it is trained on with."""
-    return leg.split, leg.span if leg.split in (SPAN, "train") else None
+    split = SPAN if leg.split == ARRIVAL else leg.split
+    return split, leg.span if split in (SPAN, "train") else None
 
 
 def _cut(groups: Sequence[RowGroup], cuts: Cuts) -> Iterator[tuple[int, Part]]:

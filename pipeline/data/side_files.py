@@ -6,12 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from pipeline.features.side_files import side_file
 from pipeline.files.find import place_of
 from pipeline.files.stores import open_to_read
+from pipeline.records import Block
+from pipeline.spans.passes import SPAN
+from pipeline.spans.waiting import spans_done
 from pipeline.storage.files import Files, checksum
 from pipeline.workflow import Data
 
@@ -38,9 +42,7 @@ class SideFiles:
     before: tuple[tuple[int, dict[str, str]], ...] = ()
     """Checksums of the spans that have begun, each with the number of the first span that used these."""
     begun: int = 0
-    """Number of spans that have begun to be trained."""
-    within: bool = False
-    """True if the last of these is not finished."""
+    """Number of these spans."""
 
     def entry(self, newest: Mapping[str, str]) -> dict[str, list[tuple[int, dict[str, str]]]]:
         """Entry of a commit's state: the checksums of all spans, as `before`, if later spans use the newest; none
@@ -49,18 +51,17 @@ class SideFiles:
         by_span = [*self.before] if same else [*self.before, (self.begun, dict(newest))]
         return {BY_SPAN: by_span} if len(by_span) > 1 else {}
 
-    def former(self, newest: Mapping[str, str]) -> tuple[int | None, Mapping[str, str]]:
-        """The span in training and its checksums, if these are not the newest; else None and none."""
-        former = self.before[-1][1] if self.within and self.before else newest
-        return (None, {}) if former == newest else (self.begun - 1, former)
+    def used_by(self, block: Block, newest: Mapping[str, str]) -> Mapping[str, str]:
+        """Checksums of the files that a block uses: of those with which its span began, or the newest."""
+        has_begun = block.split in ("train", SPAN) and block.span is not None and block.span < self.begun
+        former = [digests for first, digests in self.before if has_begun and first <= (block.span or 0)]
+        return former[-1] if former else newest
 
 
-def sides_in(state: Mapping[str, Any], begun: int, done: int, folder: Path) -> SideFiles:
-    """Side files of a run that goes on from a commit with this state. `begun`, `done`: numbers of spans with which
-    training has begun, and that it is done with; `folder`: see `SideFiles`."""
+def sides_in(state: Mapping[str, Any], begun: int, folder: Path) -> SideFiles:
+    """Side files of a run that goes on from a commit with this state. `begun`, `folder`: see `SideFiles`."""
     by_span = state.get(BY_SPAN) or [(0, state["side_files"])]
-    before = tuple((first, digests) for first, digests in by_span if first < begun)
-    return SideFiles(folder, {}, before, begun, within=begun > done)
+    return SideFiles(folder, {}, tuple((first, digests) for first, digests in by_span if first < begun), begun)
 
 
 def keep_side_files(data: Data, digests: Mapping[str, str], folder: Path, files: Files) -> None:
@@ -74,6 +75,13 @@ def keep_side_files(data: Data, digests: Mapping[str, str], folder: Path, files:
         # Another worker of this machine may be writing the same copy.
         with suppress(FileNotFoundError):
             files.replace(path, [content])
+
+
+def keep_former(sides: SideFiles, folder: Path, files: Files) -> None:
+    """Copy the files with which spans began to a folder, if `sides` names that of another run."""
+    names = {copy_name(digest) for _, digests in sides.before for digest in digests.values()}
+    for name in names if sides.folder and sides.folder != folder else ():
+        files.replace(folder / name, [(sides.folder / name).read_bytes()])  # type: ignore[operator]
 
 
 def check_changes(data: Data, sides: SideFiles, now: Mapping[str, str]) -> Iterator[str]:
@@ -101,8 +109,12 @@ def check_changes(data: Data, sides: SideFiles, now: Mapping[str, str]) -> Itera
 
 
 def remove_copies(folder: Path, states: Iterable[Mapping[str, Any]], files: Files) -> None:
-    """Delete the copies that no commit with one of these states needs. A span in training may use the last but one."""
-    needed = [of for state in states for of in (state["side_files"], *dict(state.get(BY_SPAN, [])[-2:]).values())]
+    """Delete the copies that no commit with one of these states needs: the newest, and those of later spans."""
+    needed = []
+    for state in states:
+        by_span = state.get(BY_SPAN, ())
+        done = spans_done(state)[0] if by_span else 0
+        needed += [state["side_files"], *(digests for (_, digests), (end, _) in pairwise(by_span) if end > done)]
     kept = {copy_name(digest) for digests in needed for digest in digests.values()}
     for path in [path for path in folder.glob(copy_name("*")) if path.name not in kept]:
         files.remove(path)
@@ -126,8 +138,7 @@ def with_copies(data: Data, digests: Mapping[str, str], folder: Path) -> Data:
             raise ValueError(f"{path}, the copy of {name} that data.features names, is damaged or missing")
     places = {name: str((folder / copy_name(digest)).absolute()) for name, digest in digests.items()}
     features = tuple(
-        f.model_copy(update={f.side_field: places[f.side_file]}) if f.side_file is not None else f
-        for f in data.features
+        f.model_copy(update={f.side_field: places[f.side_file]}) if f.side_file in places else f for f in data.features
     )
     return data.model_copy(update={"features": features})
 

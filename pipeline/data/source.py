@@ -24,7 +24,7 @@ from pipeline.records import I64, Block, Examples, FieldLayout, Rank
 from pipeline.settings import SPLITS
 from pipeline.spans.calendar import Calendar
 from pipeline.spans.changes import changes_of
-from pipeline.spans.passes import SPAN, Leg
+from pipeline.spans.passes import ARRIVAL, SPAN, Leg
 from pipeline.workflow import Data, Metrics
 
 FILE_ORDER_WINDOW = 1 << 16
@@ -129,10 +129,8 @@ class Source:
         self._in_order = False
         """True if the window is already shuffled."""
         self._writer = BatchWriter(self._widths)
-        self._span, of_span = self.sides.former(self.side_files)
-        former = SideFiles(self.sides.folder, of_span)
-        self._make_former = lambda: Source(
-            named, seed, num_threads, metrics, keys_only=keys_only, begun=replace(self.as_begun, sides=former)
+        self._with_sides = lambda sides: Source(
+            named, seed, num_threads, metrics, keys_only=keys_only, begun=replace(self.as_begun, sides=sides)
         )
         self._former: Source | None = None
 
@@ -143,10 +141,12 @@ class Source:
 
     def _former_of(self, block: Block) -> Source | None:
         """Source with former side files, if the block's span began with these; None: this one."""
-        is_former = self._span is not None and (block.split, block.span) == ("train", self._span)
-        if self._former and not is_former:
+        digests = self.sides.used_by(block, self.side_files)
+        if self._former and self._former.side_files != digests:
             self._former.close()
-        self._former = (self._former or self._make_former()) if is_former else None
+            self._former = None
+        if self._former is None and digests != self.side_files:
+            self._former = self._with_sides(SideFiles(self.sides.folder, digests))
         return self._former
 
     @property
@@ -247,7 +247,8 @@ class Source:
         begin = number * self._window_examples
         end = min(begin + self._window_examples, self._passes.num_rows(leg))
         for group, first, stop in self._passes.slices(leg, begin, end):
-            self._window.append(str(group), self._reader.read(group), first, stop, self._outside)
+            outside = Outside("refuse") if leg.split == ARRIVAL else self._outside
+            self._window.append(str(group), self._reader.read(group), first, stop, outside)
         self._in_window = leg, number
 
 

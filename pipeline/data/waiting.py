@@ -117,7 +117,8 @@ def resumed_at(state: Mapping[str, Any], was: SplitIdentity, now: SplitIdentity)
 def is_recorded(was: SplitIdentity, now: SplitIdentity, at: Position) -> bool:
     """True if a commit at this position, with the training split `was`, knows what waits in the split `now`."""
     if at.span is None or (was.spans == now.spans and was.held == now.held and at.span == len(now.spans or ())):
-        return at.span is None or was.unread == now.unread
+        with_counts = [{file.path for file in split.files if file.out_of_place} for split in (was, now)]
+        return at.span is None or (was.unread == now.unread and with_counts[0] == with_counts[1])
     return was == now
 
 

@@ -118,13 +118,13 @@ class Window:
         self, where: str, chunks: dict[str, list[Chunk]], begin: int, end: int, outside: Outside | None = None
     ) -> None:
         """Decode rows `begin` to `end` of a row group or table, and append them to the window. `where`: its name, used
-        in messages. `outside`: treatment of bad numbers; None: raise ValueError."""
+        in messages. `outside`: treatment of bad numbers, and null labels are NaN; None: raise ValueError."""
         to = self.count - begin
         self._each_bank(lambda bank: bank.append(to, where, chunks, begin, end, outside))
         if self._masked and self._masked[0].name in chunks:
             # Labels come first among the floats.
             labels_TN = self._floats.decoded_CN[: len(self._masked), to + begin : to + end]
-            mask_labels(labels_TN, self._masked, where, begin)
+            mask_labels(labels_TN, self._masked, where, begin, nulls=outside is not None)
         for bags, column in zip(self.bags, self._multi, strict=False):
             for _, array, dictionary in _pieces(chunks[column.name], begin, end):
                 fill_bags(array, column, dictionary, bags)

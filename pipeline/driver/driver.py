@@ -32,6 +32,7 @@ from pipeline.monitor.progress import Progress
 from pipeline.preflight.setup import Setup
 from pipeline.records import Block, Refusal
 from pipeline.spans.guard import GuardStopped, check_guard
+from pipeline.spans.passes import ARRIVAL
 from pipeline.spans.waiting import begun_and_done
 from pipeline.storage.disk_speed import measure
 from pipeline.storage.folder import Folder
@@ -210,8 +211,11 @@ class Driver:
         """Write and return the result of the run, after a test if one is due: of the best epoch, or on a test split
         that was added after the run had ended. None if a signal arrived."""
         data = self.agenda.num_examples, self._source.identity
+        if not stopped:
+            self._score_arrivals()
         epoch = None if stopped else open_best(self) if self.best.is_tested else epoch_without_test(self)
-        result = None if self.history.ran else earlier_result(self.folder.path, self.crew, self.history, *data)
+        did_more = self.history.ran or self.committer.began
+        result = None if did_more else earlier_result(self.folder.path, self.crew, self.history, *data)
         if result is None:
             if epoch is not None:
                 self.test_best(epoch)
@@ -226,14 +230,29 @@ class Driver:
 
     def test_best(self, epoch: int) -> None:
         """Score the test split with the open weights, those of `epoch`. Raises CapTooSmall if a block does not fit."""
-        self.pauses.go_on(commits_follow=False)
         if self.committer.position != self.agenda.end:
             self.runner.say(self.best.why_early(self.history))
             self.runner.observers.notify(Observer.on_early_end, self.agenda.num_examples.get("test", 0))
-        while refusal := self.runner.test(epoch):
+        self._score(partial(self.agenda.test, epoch), f"the test of epoch {epoch + 1}")
+
+    def _score(self, blocks_of: Callable[[int, int], list[Block]], what: str) -> None:
+        """Score a pass with the open weights. `blocks_of`: see `StretchRunner.score`."""
+        self.pauses.go_on(commits_follow=False)
+        while refusal := self.runner.score(blocks_of):
             if not self.runner.must_reopen or self.committer.opened is None:
-                raise too_small(self, f"the test of epoch {epoch + 1} was refused", refusal)
+                raise too_small(self, f"{what} was refused", refusal)
             self.crew.open([self.committer.opened])
+
+    def _score_arrivals(self) -> None:
+        """Score the spans that wait and were not scored so before, with the last weights, and commit the scores."""
+        known = {entry["span"] for entry in self.history.epochs if entry["split"] == ARRIVAL}
+        waiting = self.agenda.passes.waiting if self.agenda.passes else []
+        new = [leg for leg in waiting if self.agenda.size(leg) and self.history.spans[leg.span] not in known]
+        if new and self.history.trained and self.setup.workflow.metrics.score_arrivals:
+            self.runner.observers.notify(Observer.on_early_end, sum(map(self.agenda.size, new)))
+            for leg in new:
+                self._score(partial(self.agenda.blocks_of, leg), f"the score of span {self.history.spans[leg.span]}")
+            self.commit(DueCommit(None))
 
     def commit(self, due: DueCommit) -> bool:
         """Take a commit; the pipeline must be drained. Returns True if one before a span was given up."""

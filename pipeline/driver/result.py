@@ -11,7 +11,7 @@ from pipeline.cluster.crew import Crew
 from pipeline.commits.manifest import Manifest
 from pipeline.commits.run_state import EpochMetrics
 from pipeline.data.identity import Identity, as_json, digest_of, files_in
-from pipeline.monitor.history import AGAIN, History, json_value, last_evaluation
+from pipeline.monitor.history import AGAIN, History, json_value, last_evaluation, last_judged
 from pipeline.monitor.report import base_logloss, miscalibrated, of_labels
 from pipeline.records import Refusal
 from pipeline.settings import Amount, Count, Digest, Strict, read_json
@@ -92,7 +92,8 @@ class Result(Strict):
 
 
 def _warnings(epochs: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [line for epoch in epochs[-1:] if epoch["split"] == "test" for line in miscalibrated(epoch)]
+    last = last_judged(epochs)
+    return miscalibrated(last) if last.get("split") == "test" else []
 
 
 SUMMED = ("map_bytes", "device_rows", "host_rows", "disk_bytes", "disk_cap_bytes")
@@ -143,7 +144,7 @@ def agrees(result: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]], train
 def baselines_of(epochs: Sequence[Mapping[str, Any]], first_label: str) -> dict[str, dict[str, Any]]:
     """Split of the last evaluation, and its logloss of always predicting the mean label, for each binary label. Metrics
     of a run with a single label do not name it."""
-    last: Mapping[str, Any] = next((epoch for epoch in reversed(epochs) if epoch["split"] != "train"), {})
+    last = last_judged(epochs)
     common, by_label = of_labels(last)
     return {
         label: {"split": last["split"], "base_rate": base}

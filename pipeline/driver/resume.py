@@ -21,7 +21,7 @@ from pipeline.commits.reading import hold
 from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
 from pipeline.data.identity import Begun, Identity, SplitIdentity, as_json, begun_in, difference, differences
-from pipeline.data.side_files import FOLDER, sides_in
+from pipeline.data.side_files import FOLDER, sides_in, with_copies
 from pipeline.data.waiting import final_part, is_recorded, resumed_at, waiting_in
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.result import OUTPUTS
@@ -57,7 +57,7 @@ CHANGE_LATER_BITS = (
 DECIDE_THE_RESULT = ("optimizer", "metrics", "schedule.plateau", "model.compile")
 """Settings that must not change after a run has ended: with other values, its results would not be those of the
 workflow. Threads are exempt, since their default depends on the machine."""
-SCORE_SPANS = ("metrics.score_spans", "metrics.guard", "metrics.guard_then")
+SCORE_SPANS = ("metrics.score_spans", "metrics.score_arrivals", "metrics.guard", "metrics.guard_then")
 """Settings that affect the scoring of later spans only."""
 MAX_NAMED, MAX_VALUE = 8, 60
 """Maximum number of differences named in a message, and of characters per value."""
@@ -275,7 +275,7 @@ def begun_of(run_dir: Path) -> Begun:
         return replace(
             begun, splits={**begun.splits, "train": final}, at=resumed_at(state, train, train), begun=num_begun,
             done=num_done, waiting=waiting_in(train, final),
-            sides=sides_in(state, num_begun, num_done, run_dir / FOLDER), run_dir=run_dir,
+            sides=sides_in(state, num_begun, run_dir / FOLDER), run_dir=run_dir,
         )  # fmt: skip
     return Begun()
 
@@ -299,21 +299,30 @@ def records_all(newest: Manifest | None, described: Mapping[str, Any]) -> bool:
 
 
 def begun_like(run_dir: Path, data: Data) -> Begun:
-    """Data of a new run over the spans and files of the newest commit of another run, in the same order. Raises
-    ValueError if it has no spans, or a file is gone."""
+    """Data of a new run over the spans that another run has trained on up to its newest commit, in the same order, with
+    the same files and side files. Raises ValueError if there are none, or the copy of a side file is gone."""
     with hold(run_dir, "last") as held:
-        begun = begun_in(held.manifest.state["data"], run_dir)
+        state = held.manifest.state
+        begun = begun_in(state["data"], run_dir)
     train = begun.splits["train"]
     if train.calendar is None:
         raise ValueError(f"--like {run_dir}: the training data of this run has no spans; leave --like out")
+    num_begun, _ = begun_and_done(train.calendar.num_rows, state["workflow"]["schedule"]["epochs"], state["trained"])
+    if not num_begun:
+        raise ValueError(f"--like {run_dir}: this run has not trained on any span yet; train it first")
+    sides = sides_in(state, num_begun, run_dir / FOLDER)
+    for _, digests in sides.before:
+        with_copies(data, digests, run_dir / FOLDER)
+    all_due = {"held": None, "unread": None, "num_closed": num_begun, "num_begun": num_begun}
+    final = final_part(train, num_begun).model_copy(update=all_due)
+    return replace(begun, splits={**begun.splits, "train": final}, sides=sides)
+
+
+def check_alike(run_dir: Path, begun: Begun, now: Identity, data: Data) -> None:
+    """Raises ValueError if files are gone or changed since `begun_like`'s run was trained on them."""
     for name, _ in begun.files("train"):
         if not is_file(place := place_of(name, data.root)):
             raise ValueError(f"--like {run_dir}: {place}, which it was trained on, is gone; put it back")
-    return replace(begun, splits={**begun.splits, "train": train.model_copy(update={"held": None, "unread": None})})
-
-
-def check_alike(run_dir: Path, begun: Begun, now: Identity) -> None:
-    """Raises ValueError if files changed since `begun_like`'s run was trained on them."""
     if said := difference(begun.splits["train"], now["train"]):
         raise ValueError(f"--like {run_dir}: data.train: {said}; restore the file")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pipeline.cluster.crew import Crew
 from pipeline.driver.best import BestEpoch
@@ -101,16 +101,16 @@ class StretchRunner:
         self.observers.notify(Observer.on_drained)
         return refusal
 
-    def test(self, epoch: int) -> Refusal | None:
-        """Score the test split with the open weights, which are those of `epoch`. Returns the refusal that
-        `make_room` did not resolve, if any."""
-        blocks = self.setup.agenda.test(epoch, self.pace.block_batches)
+    def score(self, blocks_of: Callable[[int, int], list[Block]]) -> Refusal | None:
+        """Score a pass with the open weights. `blocks_of`: returns its blocks, of at most so many batches, from a batch
+        on. Returns the refusal that `make_room` did not resolve, if any."""
+        blocks = blocks_of(self.pace.block_batches, 0)
         while blocks and not self._pauses.signal:
             refusal = self.run(blocks)
             if refusal and refusal.what != "pause" and not self.make_room(refusal):
                 return refusal
             first = refusal.block.first_batch if refusal else 0
-            blocks = self.setup.agenda.test(epoch, self.pace.block_batches, first) if refusal else []
+            blocks = blocks_of(self.pace.block_batches, first) if refusal else []
         return None
 
     def watch(self, done: StageResult) -> None:

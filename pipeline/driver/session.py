@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.cluster.address import ANY_PORT, free_address
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.data.identity import Begun, name_of
-from pipeline.data.side_files import FOLDER, check_changes, keep_side_files, side_digests
+from pipeline.data.side_files import FOLDER, check_changes, keep_former, keep_side_files, side_digests
 from pipeline.data.split_files import added_files
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
@@ -91,6 +91,8 @@ class Session:
     serial: bool
     dashboard: str
     """Address of the dashboard, checked to be free, or "off"."""
+    accepted: tuple[str, ...]
+    """Names of spans that the guard does not judge."""
 
     def set_up(self) -> Setup:
         """Divide the caps. Raises ValueError if one is too small."""
@@ -130,18 +132,20 @@ def plan_session(
         )
     begun = Begun() if fresh else begun_of(run_dir)
     is_new = not begun.splits
-    alike = begun_like(like, workflow.data) if like and is_new else None
-    begun = extended(workflow, alike or begun, extend, known_ok, say, as_is, without, close)
+    alike = begun_like(like, workflow.data) if like else None
+    begun = extended(workflow, alike if alike and is_new else begun, extend, known_ok, say, as_is, without, close)
+    begun = replace(begun, sides=alike.sides) if alike else begun
     checked = check(workflow, device, say, world, scheduler is None, run_dir, begun)
-    for remark in check_changes(workflow.data, checked.source.sides, checked.source.side_files):
+    for remark in () if alike else check_changes(workflow.data, begun.sides, checked.source.side_files):
         say(remark)
-    if like and alike:
-        check_alike(like, alike, checked.source.identity)
+    if like and alike and is_new:
+        check_alike(like, alike, checked.source.identity, workflow.data)
     if workflow.init_from and is_new:
         from pipeline.warm_start.first_commit import rows_to_take
 
         checked = replace(checked, rows_before=rows_to_take(checked))
-    return Session(checked, run_dir, device, spec, serial, address)
+    accepted = (*as_is, *(alike.splits["train"].spans or () if alike else ()))
+    return Session(checked, run_dir, device, spec, serial, address, accepted)
 
 
 def folder_of_run(workflow: Workflow, run_dir: Path | None) -> Path:
@@ -169,10 +173,13 @@ def open_session(session: Session, fresh: bool) -> Iterator[Driver]:
                 f"{changed[0]}, which data.features names, was changed while the run began; start it again"
             )
         keep_side_files(data, source.side_files, folder, Files())
+        keep_former(source.sides, folder, Files())
         source.sides = replace(source.sides, folder=folder)
         arguments = setup, source, session.run_dir
         if spec:
             pool = pool or stack.enter_context(open_pool(spec))
-            yield stack.enter_context(open_crew(*arguments, pool))
+            driver = stack.enter_context(open_crew(*arguments, pool))
         else:
-            yield stack.enter_context(open_local(*arguments, session.serial, session.device, session.dashboard))
+            driver = stack.enter_context(open_local(*arguments, session.serial, session.device, session.dashboard))
+        driver.accepted = session.accepted
+        yield driver

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline.metrics.totals import DiskTotals, TierTotals
 from pipeline.records import BlockResult, StageCall, StageResult
-from pipeline.spans.passes import SPAN
+from pipeline.spans.passes import ARRIVAL, SPAN, UNJUDGED
 
 F64 = NDArray[np.float64]
 Interval = tuple[str, float, float]
@@ -77,10 +77,11 @@ class History:
             self.steps += block.num_batches
         if trained.metrics:
             data = {"data": self._data[block.split]} if block.split in self._data else {}
-            span = {"span": self.spans[block.span], "trained": self.trained} if block.split == SPAN else {}
+            span = {"span": self.spans[block.span], "trained": self.trained} if block.split in (SPAN, ARRIVAL) else {}
             for entry in self.epochs if span else ():
                 # Its files have changed, or it was scored at its arrival, by an earlier version.
-                entry |= {AGAIN: True} if entry.get("span") == span["span"] else {}
+                same = (entry["split"], entry.get("span")) == (block.split, span["span"])
+                entry |= {AGAIN: True} if same else {}
             rest = {"from_example": self._counted_from + 1} if block.trains and self._counted_from else {}
             self.epochs.append({"epoch": block.round, "split": block.split, **trained.metrics, **rest, **data, **span})
 
@@ -123,8 +124,13 @@ class History:
 
 def last_evaluation(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Main metrics of a run: those of its last evaluation, with the name of the split."""
-    last: Mapping[str, Any] = next((e for e in reversed(epochs) if e.get("split") != "train"), {})
+    last = last_judged(epochs)
     return {name: last.get(name) for name in ("auc", "logloss", "gauc", "split")}
+
+
+def last_judged(epochs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Entry of the last evaluation; empty if there is none."""
+    return next((entry for entry in reversed(epochs) if entry.get("split") not in UNJUDGED), {})
 
 
 def json_value(value: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.settings.optimizer import OF_NUMBERS
 from pipeline.spans.guard import span_scores
+from pipeline.spans.passes import ARRIVAL
 
 WORST_NE = 2.0
 """Normalized entropy above which a warning is printed. Always predicting the mean label gives 1; a model may start
@@ -106,6 +107,8 @@ def span_table(epochs: Sequence[Mapping[str, Any]], out_of_place: Sequence[Mappi
     place; empty if no span was scored. `epochs`: entries of a history, or of `result.json`. `out_of_place`: see
     `pipeline.spans.rows.counted`."""
     scores = span_scores(epochs)
+    due = {entry["span"] for entry in scores}
+    scores += [entry for entry in epochs if entry["split"] == ARRIVAL and entry["span"] not in due]
     if not scores:
         return []
     rows = []
@@ -117,7 +120,8 @@ def span_table(epochs: Sequence[Mapping[str, Any]], out_of_place: Sequence[Mappi
     for entry, label, of in rows:
         examples = entry.get(f"examples_{label}", entry["examples"])
         shown = (metric_text(name, of.get(name)) for name in metrics)
-        cells.append((str(entry["span"]), label, f"{examples:,}", f"{entry['trained']:,}", *shown))
+        name = f"{entry['span']} (waits)" if entry["split"] == ARRIVAL else str(entry["span"])
+        cells.append((name, label, f"{examples:,}", f"{entry['trained']:,}", *shown))
     columns = [column for column in zip(*cells, strict=True) if any(column[1:])]
     wide = [max(map(len, column)) for column in columns]
     more = f", the last {LAST} of {len(scores):,}" if len(scores) > LAST else ""

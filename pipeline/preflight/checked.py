@@ -78,5 +78,5 @@ class Checked:
             return islice(self.agenda.blocks(block_batches, begin), num_blocks)
         passes = self.agenda.passes
         others = [leg for leg in self.agenda.legs if leg.span is None or leg.split not in (SPAN, "train")]
-        last = [passes.last_waiting] if passes and passes.last_waiting else others[-1:]
+        last = ((passes.waiting if passes else []) or others)[-1:]
         return islice((block for leg in last for block in self.agenda.blocks_of(leg, block_batches)), num_blocks)

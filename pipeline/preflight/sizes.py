@@ -49,6 +49,7 @@ def growth_between(before: float, keys_before: float, now: float, keys: float) -
 def most_evaluated(workflow: Workflow, agenda: Agenda) -> int:
     """Maximum number of examples that are evaluated together."""
     legs = [leg for leg in agenda.legs if workflow.metrics.progressive or leg.split != "train"]
+    legs += agenda.passes.waiting if agenda.passes and workflow.metrics.score_arrivals else []
     return max([agenda.num_examples.get("test", 0), *map(agenda.size, legs)])
 
 

@@ -53,7 +53,7 @@ class Metrics(Omitting):
     (for a label that is any number, MSE, RMSE, MAE and R2 instead). With CowClip, so is the share of an epoch's row
     gradients that were clipped."""
 
-    later = ("score_spans", "guard", "guard_then")
+    later = ("score_spans", "score_arrivals", "guard", "guard_then")
 
     group: str | None = None
     """A column of integers or strings, such as a user ID. Reports the AUC within each of its values, averaged."""
@@ -65,6 +65,9 @@ class Metrics(Omitting):
     metrics of that epoch count the rest of its examples, and `from_example` is the number of the first one."""
     score_spans: bool = True
     """Score each span of the training data (see `data.span`) with the model trained on the spans before it."""
+    score_arrivals: bool = False
+    """Also score, at the end of a command, each span that waits for its labels (`data.label_delay`) and was not scored
+    so before, without its null labels. These scores are shown only: the guard and the run's result ignore them."""
     guard: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None = None
     """Maximum by which the normalized entropy of a span may exceed the mean of the seven spans scored before it. The
     run does not train on a worse span."""

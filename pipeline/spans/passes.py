@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 SPAN = "span"
 """Name, used like that of a split, for a span of the training data that is scored before training on it."""
+ARRIVAL = "arrival"
+"""The same for a span that waits for its labels (see `Metrics.score_arrivals`)."""
+UNJUDGED = ("train", ARRIVAL)
+"""Names of passes whose metrics are not those of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,9 @@ class SpanPasses:
         return sum(map(len, self.arrivals))
 
     @property
-    def last_waiting(self) -> Leg | None:
-        """A pass over the last span if it is not due."""
-        return Leg(SPAN, 0, len(self.num_rows) - 1) if self.num_due < len(self.num_rows) else None
+    def waiting(self) -> list[Leg]:
+        """A pass over each span that is not due."""
+        return [Leg(ARRIVAL, 0, span) for span in range(self.num_due, len(self.num_rows))]
 
     def legs(self, num_examples: Mapping[str, int]) -> list[Leg]:
         """Each pass, in order. `num_examples`: number of examples of each other split."""

@@ -1,5 +1,6 @@
 """The Python interface: what it has, how it is described, and that importing it changes nothing in the process."""
 
+import inspect
 import json
 import os
 import pydoc
@@ -14,11 +15,19 @@ from conftest import make_workflow, write_data
 
 import pipeline
 from pipeline import api
+from pipeline.arguments import train_arguments
 from pipeline.machine import process
 from pipeline.settings import Strict
 from pipeline.workflow import Workflow
 
 ROOT = Path(__file__).parents[2]
+
+
+def test_each_option_of_the_command_is_there_in_python():
+    named = {"set": "settings", "no_score": "settings", "track": "observers", "all": "explain", "json": "explain"}
+    options = vars(train_arguments().parse_args(["my.py"])).keys() - {"held"}
+    there = {*inspect.signature(api.train).parameters, *pipeline.__all__}
+    assert {named.get(option, option) for option in options} <= there
 
 
 @pytest.fixture(scope="module")

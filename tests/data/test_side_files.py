@@ -35,14 +35,14 @@ def workflow_of(root: Path, **data):
     return workflow.model_copy(update={"data": workflow.data.model_copy(update={"categories": categories, **data})})
 
 
-def session_of(workflow, run_dir, extend=(), workers=None):
+def session_of(workflow, run_dir, extend=(), workers=None, like=None):
     return sessions.plan_session(
-        workflow, run_dir, workers is None, workers, None, lambda line: None, extend=extend, known_ok=True
+        workflow, run_dir, workers is None, workers, None, lambda line: None, extend=extend, known_ok=True, like=like
     )
 
 
-def night(workflow, run_dir, *extend, workers=None):
-    with sessions.open_session(session_of(workflow, run_dir, tuple(map(str, extend)), workers), False) as driver:
+def night(workflow, run_dir, *extend, workers=None, like=None):
+    with sessions.open_session(session_of(workflow, run_dir, tuple(map(str, extend)), workers, like), False) as driver:
         return driver.run()["fingerprint"]
 
 
@@ -89,9 +89,15 @@ def test_a_span_uses_the_side_table_with_which_it_began(expected, tmp_path, monk
     newest = Commits(tmp_path / "run", Files(), 1).kept()[-1]
     assert [first for first, _ in newest.state["side_files_by_span"]] == [0, 1, 2]
     copies = {path.stem for path in (tmp_path / "run" / FOLDER).iterdir()}
-    assert checksum((root / LOOKUP.file).read_bytes()) in copies
-    assert len(copies) == 2, "the newest, and the one before, for a day that may still be in training"
+    assert copies == {checksum((root / LOOKUP.file).read_bytes())}, "no day that uses another one is in training"
     assert verify(tmp_path / "run") == 0
+    with pytest.raises(ValueError, match=r"the copy of items\.parquet that data\.features names, is .*missing"):
+        session_of(workflow, tmp_path / "alike", like=tmp_path / "run")
+    for number in range(len(DAYS)):
+        write_brands(root, number)
+        digest = checksum((root / LOOKUP.file).read_bytes())
+        shutil.copy(root / LOOKUP.file, tmp_path / "run" / FOLDER / f"{digest}.parquet")
+    assert night(workflow, tmp_path / "alike", like=tmp_path / "run") == expected[1]
 
 
 FORESIGHT = {"storage.device_policy": "foresight", "storage.host_policy": "foresight"}

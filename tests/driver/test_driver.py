@@ -301,7 +301,7 @@ def test_a_state_whose_metrics_are_of_no_split_is_refused(left):
 def test_a_test_that_no_cap_holds_ends_the_run(left, tmp_path):
     driver = make_driver(left.workflow, tmp_path, **THREE_TIERS)
     block = driver.agenda.test(2, 1)[0]
-    driver.runner.test = lambda epoch: Refusal(block, "map", "the key map is full", 1 << 20)
+    driver.runner.score = lambda blocks_of: Refusal(block, "map", "the key map is full", 1 << 20)
     with (
         closing(driver),
         driver.progress,

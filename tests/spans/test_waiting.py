@@ -14,6 +14,7 @@ from support.oracle.reference import Reference
 from support.runs.harness import make_driver
 
 from pipeline.driver.driver import Driver
+from pipeline.monitor.report import span_table
 from pipeline.spans.waiting import begun_and_done
 from pipeline.workflow import Workflow
 
@@ -99,3 +100,22 @@ def test_a_span_that_lost_rows_waits_until_it_is_whole(log: Path, rows: int) -> 
 )
 def test_a_span_is_final_once_training_on_it_has_begun(trained: int, expected: tuple[int, int]) -> None:
     assert begun_and_done((20, 13), 2, trained) == expected
+
+
+@pytest.mark.parametrize("nulls", [0, 4, 13])
+def test_scores_at_arrival_are_shown_and_change_nothing(log: Path, nulls: int) -> None:
+    second, third = pq.read_table(log.parent / "train-1.parquet"), write_days(log.parent / "third", [1, 1, 9])[2]
+    clicks = pa.array([None] * nulls + second["click"].to_pylist()[nulls:], pa.int8())
+    early, found = second.set_column(second.column_names.index("click"), "click", clicks), []
+    for scored in (True, False):
+        workflow = workflow_of(log).with_settings({"metrics.score_arrivals": scored, "metrics.guard": 9.0})
+        for today, extend in ((early, ()), (second, (str(third),))):
+            pq.write_table(today, log / "b.parquet")
+            found.append(make_driver(workflow, log.parent / f"run-{scored}", extend=extend, **SIZES).run() or {})
+    first, result, _, plain = found
+    scores = [(e["split"], e["span"][-2:], e["trained"]) for e in result["epochs"]]
+    assert scores == [("span", "20", 0), ("arrival", "21", 20), ("span", "21", 20), ("arrival", "22", 33)]
+    assert (first["epochs"][1]["auc"] is None) == (nulls == 13)
+    assert [e for e in result["epochs"] if e["split"] == "span"] == plain["epochs"]
+    assert all(result[name] == plain[name] for name in ("fingerprint", "auc", "logloss", "split", "baselines"))
+    assert [line.split()[:2] for line in span_table(first["epochs"])[3:]] == [["2026-11-21", "(waits)"]]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipeline.monitor.report import number, percent, short_duration, short_number, short_size
 from pipeline.monitor.story import Story
-from pipeline.spans.passes import SPAN
+from pipeline.spans.passes import SPAN, UNJUDGED
 from pipeline.storage.lock import lock_file
 
 QUIET_SECONDS = 20.0
@@ -85,7 +85,7 @@ def _figures(story: Story) -> Iterator[tuple[str, str, str]]:
         yield "examples/s with evaluation", short_number(mean), f"in {short_duration(seconds)}"
     loss = lately.loss if lately else None
     yield "training loss", "-" if loss is None else f"{loss:.4f}", "of the last blocks"
-    last = next((one for one in reversed(story.evaluations) if one.split != "train"), None)
+    last = next((one for one in reversed(story.evaluations) if one.split not in UNJUDGED), None)
     values = [(name, last.metrics.get(name)) for name in OF_A_SPLIT] if last else []
     title, value = next(((name, value) for name, value in values if value is not None), ("auc", None))
     where = f"span {last.epoch}" if last and last.split == SPAN else f"{last.split}, epoch {last.epoch}" if last else ""

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.monitor.live.lines import Evaluated
 from pipeline.monitor.report import LAST, OF_LABEL, metric_text, number, of_labels, percent, short_duration, short_size
 from pipeline.monitor.story import Story
-from pipeline.spans.passes import SPAN
+from pipeline.spans.passes import ARRIVAL, SPAN
 
 GIB = 1 << 30
 SENT_KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreement")
@@ -44,7 +44,8 @@ def _evaluation_rows(one: Evaluated) -> list[tuple[str, Mapping[str, float]]]:
     # Metrics may be whole numbers in JSON, such as an AUC of 1.
     values = {name: float(value) for name, value in one.metrics.items() if value is not None}
     common, by_label = of_labels(values)
-    what = f"span {one.epoch}, before training on it" if one.split == SPAN else f"{one.split}, epoch {one.epoch}"
+    of_span = one.split in (SPAN, ARRIVAL)
+    what = f"{one.split} {one.epoch}, before training on it" if of_span else f"{one.split}, epoch {one.epoch}"
     what += f", from example {one.from_example:,} on" if one.from_example else ""
     return [(f"{what}, {label}", of) for label, of in by_label.items()] or [(what, common)]
 
