@@ -244,7 +244,7 @@ def _find_one(source: str, root: Path | None, setting: str, form: str, begun: Ma
             check_whole(one)
         base = place if there == [place] else _fixed(place)
         below = {
-            one: sorted(_below(one, begun, in_tables), key=natural_order) if os.path.isdir(one) else [one]
+            one: sorted(_once(_below(one, begun, in_tables)), key=natural_order) if os.path.isdir(one) else [one]
             for one in there
         }
     if below == {place: [place]}:
@@ -313,6 +313,15 @@ def _below(folder: str, begun: Mapping[str, int | None], in_tables: dict[str, di
             yield from of_table.files
         folders[:] = [name for name in folders if not is_hidden(name)]
         yield from (f"{path.rstrip('/')}/{name}" for name in names if not is_hidden(name))
+
+
+def _once(below: Iterable[str]) -> list[str]:
+    """Files below a folder without links to others of them, such as one to the latest."""
+    paths = list(below)
+    if not (links := {path for path in paths if os.path.islink(path)}):
+        return paths
+    files = {os.path.realpath(path) for path in paths if path not in links}
+    return [path for path in paths if path not in links or os.path.realpath(path) not in files]
 
 
 def form_of(file: DataFile) -> str:

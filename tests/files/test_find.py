@@ -108,6 +108,15 @@ def test_a_folder_of_text_and_of_json_is_refused_with_both(tmp_path):
     assert [file.name for file in find([str(tmp_path / "log")], form="text").files] == ["a.csv"]
 
 
+def test_a_folders_link_to_another_of_its_files_is_left_out(tmp_path):
+    for name in ("a.parquet", "_staged/c.parquet"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "latest.parquet").symlink_to("a.parquet")
+    (tmp_path / "b.parquet").symlink_to("_staged/c.parquet")
+    assert [file.name for file in find([str(tmp_path)]).files] == ["a.parquet", "b.parquet"]
+
+
 @pytest.mark.parametrize("link", [None, os.link, os.symlink])
 def test_a_file_named_twice_is_refused_with_both_names(tmp_path, link):
     make(tmp_path, "a.parquet")
