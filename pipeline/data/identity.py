@@ -62,6 +62,8 @@ class FileIdentity(Strict):
     """Numbers of rows that are left out, or belong to another span than that of their time."""
     version: Count | None = None
     """Version of the Delta table that lists the file. Not part of the identity: other versions may contain it, too."""
+    replaced: bool | None = None
+    """True if another file has come in its place (see `begun_part`): at `path`, which ends with a checksum, is none."""
 
     @property
     def rows(self) -> str:
@@ -200,6 +202,12 @@ class Begun:
     def trains_on(self) -> set[str]:
         """Names of the files of the training data that are not in lists."""
         return {name for name, _ in self.files("train")} | {*(self.waiting.files if self.waiting else ())}
+
+    @property
+    def shared(self) -> list[FileIdentity]:
+        """Final files of a resumed run with rows of spans with which training has not begun."""
+        files = self.splits["train"].files if self.waiting else []
+        return [file for file in files if any(span is not None and span >= self.begun for span, _ in file.spans or ())]
 
     @property
     def canonical(self) -> bool:

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from pipeline.data.arrivals import Arrivals
 from pipeline.data.files import InputColumn, SchemaCheck, listings_of, with_derived
 from pipeline.data.groups import RowGroup, list_groups
-from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, file_difference, name_of, split_identity
-from pipeline.data.waiting import chosen
+from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, file_difference, look_at, name_of, split_identity
+from pipeline.data.waiting import begun_part, chosen, waiting_in
 from pipeline.features.settings import Cross, Lookup
 from pipeline.files.description import Description
 from pipeline.files.find import DataFile, check_once, find, is_hidden, named, partitions_of, place_of, typed
@@ -80,10 +80,11 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
         if begun.waiting:
             waits = bool(begun.waiting.rows or begun.waiting.held)
             # A place without files waits, too, since some may come back.
+            settled = final - {file.path for file in begun.shared}
             given = [
                 places
                 for places, files in again
-                if (any(listed[file.place] not in final for file in files) if files else waits)
+                if (any(listed[file.place] not in settled for file in files) if files else waits)
             ]
         given = [*given, *filter(None, [begun.extend])]
         known |= {name_of(file, data.root) for file in added} | arrivals.before.keys()
@@ -164,7 +165,8 @@ def list_split(
         check.known |= {str(file)} if name in of_run else set()
         before = known.get(name)
         gone = before and not is_remote(file.place) and not Path(file.place).exists()
-        if was and before and (gone or (before.spans and all((span or 0) < begun.done for span, _ in before.spans))):
+        is_done = before and before.spans and all((span or 0) < begun.done for span, _ in before.spans)
+        if was and before and (gone or before.replaced or is_done):
             sizes = [rows for count, rows in before.row_groups for _ in range(count)]
             groups = [RowGroup(file, number, rows, 0, 0) for number, rows in enumerate(sizes) if rows]
             listed[file] = Listed(before.model_copy(update={"types": was.types_of(before)}), groups, frozenset())
@@ -221,17 +223,51 @@ def _is_gone(was: SplitIdentity, begun: Begun, data: Data, tables: dict[str, Col
         has_rows = number in {span for span, _ in file["spans"] or ()}
         if not has_rows and all(rows["span"] != label for rows in file.get("out_of_place") or ()):
             continue
-        if is_remote(place := named(place_of(file["path"], data.root), data.root).place):
-            continue
-        there = Path(place).exists() and Path(place).stat().st_size == file["size"]
-        if there and file.get("version") is not None and (table := table_of(place)):
-            folder, _ = table
-            if folder not in tables:
-                found = table_files(folder)
-                tables[folder] = found.files if found else ()
-            there = place in tables[folder]
-        if not there:
+        if not _is_there(file, data, tables):
             return True
+    return False
+
+
+def _is_there(file: Mapping[str, Any], data: Data, tables: dict[str, Collection[str]]) -> bool:
+    """False if a file, given by its identity as JSON, is gone from its place (see `_is_gone`). Objects in stores are
+    not looked at."""
+    place = named(place_of(file["path"], data.root), data.root).place
+    if file.get("replaced") or is_remote(place):
+        return not file.get("replaced")
+    there = Path(place).exists() and Path(place).stat().st_size == file["size"]
+    if there and file.get("version") is not None and (table := table_of(place)):
+        folder, _ = table
+        if folder not in tables:
+            found = table_files(folder)
+            tables[folder] = found.files if found else ()
+        there = place in tables[folder]
+    return there
+
+
+def with_changes(data: Data, begun: Begun, described: Description, check: SchemaCheck) -> Begun:
+    """The data of a run. If a file that spans with which training has not begun share with others has changed or is
+    gone, these spans wait again, and what is found in the places of their files counts (see `begun_part`). A file with
+    rows of the span that is being trained on must not change, so its spans then stay as they are."""
+    shared, train, waiting = {file.path: file for file in begun.shared}, begun.splits.get("train"), begun.waiting
+    in_training = range(begun.done, begun.begun)
+    if not train or not waiting or any(span in in_training for of in shared.values() for span, _ in of.spans or ()):
+        return begun
+    paths = typed([path for path in _of_spans(data, begun) if name_of(path, data.root) in shared], described.types)
+    if all(
+        _is_same(path, shared[name_of(path, data.root)], data, check) for path in with_derived(paths, data, described)
+    ):
+        return begun
+    final = begun_part(train, begun.begun)
+    more, given = waiting_in(train, final), (*waiting.given, *((name,) for name in shared))
+    waits = replace(waiting, given=given, rows={**more.rows, **waiting.rows}, files=waiting.files | more.files)
+    return replace(begun, splits={**begun.splits, "train": final}, waiting=waits)
+
+
+def _is_same(path: DataFile, was: FileIdentity, data: Data, check: SchemaCheck) -> bool:
+    """True if a file is as it was."""
+    with suppress(ValueError, OSError, pa.ArrowException), open_file(path) as file:
+        found = look_at(path, was.path, file, check.trained, check.targets)
+        return _is_there(was.model_dump(), data, {}) and not file_difference(was, found, {}, {})
     return False
 
 
@@ -239,11 +275,15 @@ def _copies(
     listed: Mapping[DataFile, Listed], new: Collection[DataFile], begun: Begun, data: Data
 ) -> dict[DataFile, DataFile]:
     """Those of the new files with the bytes of a file before them, or of a final file, each with that file."""
-    content = {f: (of.size, of.footer, of.sample, f.partitions) for f, (of, _, _) in listed.items() if of.row_groups}
+    content = {
+        f: (of.size, of.footer, of.sample, f.partitions)
+        for f, (of, _, _) in listed.items()
+        if of.row_groups and not of.replaced
+    }
     same: dict[object, list[DataFile]] = {content[file]: [] for file in new if file in content}
     for was in begun.final_files() if same else ():
         found = same.get((was["size"], was["footer"], was["sample"], partitions_of(was["path"])))
-        if found is not None:
+        if found is not None and not was.get("replaced"):
             found.append(named(place_of(was["path"], data.root), data.root))
     copies: dict[DataFile, DataFile] = {}
     for file, key in content.items():
