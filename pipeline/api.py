@@ -151,21 +151,22 @@ def train(
             keep_freed_memory()
             run_dir = Path(run_dir) if run_dir else None
             added = [*map(str, [extend] if isinstance(extend, str | Path) else extend)], known_ok
-            session = plan_session(found, run_dir, serial, workers, scheduler, say, dashboard, fresh, *added)
-            if not fresh and (lines := finished(session)):
-                print(in_python("\n".join(lines)))
-            else:
+            goes_on = lists_again = True
+            while goes_on:
+                session = plan_session(found, run_dir, serial, workers, scheduler, say, dashboard, fresh, *added)
+                if not fresh and (lines := finished(session)):
+                    print(in_python("\n".join(lines)))
+                    break
                 with open_session(session, fresh) as driver:
+                    driver.lists_again = lists_again
                     driver.runner.observers += observers
-                    if driver.run() is None and not driver.held:
+                    result = driver.run()
+                    goes_on = bool(driver.held or driver.changed)
+                    if result is None and not goes_on:
                         print(in_python(driver.what_is_kept()))
                     if driver.pauses.signal:
                         raise interruption(driver.pauses.signal)
-                if driver.held:
-                    return train(
-                        found, run_dir, serial=serial, workers=workers, scheduler=scheduler, dashboard=dashboard,
-                        verbose=verbose, observers=observers, extend=extend, known_ok=True,
-                    )  # fmt: skip
+                fresh, added, lists_again = False, (added[0], True), lists_again and not driver.changed
             return open_run(session.run_dir, workflow=found)
     except (ValueError, PipelineError) as error:
         if error.args and isinstance(error.args[0], str):

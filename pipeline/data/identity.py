@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from pipeline.data.agenda import Position
 from pipeline.data.side_files import SideFiles
-from pipeline.errors import shortened
+from pipeline.errors import FileChanged, shortened
 from pipeline.files import stores
 from pipeline.files.find import DataFile
 from pipeline.files.flat import FlatFile
@@ -220,17 +220,13 @@ class Begun:
         waits = self.waiting is not None and (self.waiting.rows or self.waiting.held)
         return self.at is not None and not waits and self.at.span == len(self.splits["train"].spans or ())
 
-    @property
-    def places(self) -> list[tuple[str, int | None]]:
-        return [file for split in self.splits for file in self.files(split)]
-
 
 def stamp_of(file: DataFile | Path) -> Stamp:
-    """Stamp of a file; it changes with the content. Raises ValueError if the file is gone."""
+    """Stamp of a file; it changes with the content. Raises FileChanged if the file is gone."""
     try:
         return stores.stamp_of(str(file))
     except OSError as error:
-        raise ValueError(
+        raise FileChanged(
             f"{file} existed when the run began, and is gone ({error}); put it back, and resume"
         ) from error
 

@@ -19,6 +19,7 @@ from pipeline.data.files import InputColumn, SchemaCheck, listings_of, with_deri
 from pipeline.data.groups import RowGroup, list_groups
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, file_difference, look_at, name_of, split_identity
 from pipeline.data.waiting import begun_part, chosen, waiting_in
+from pipeline.errors import FileChanged
 from pipeline.features.settings import Cross, Lookup
 from pipeline.files.description import Description
 from pipeline.files.find import DataFile, check_once, find, is_hidden, named, partitions_of, place_of, typed
@@ -52,7 +53,7 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
     # All files of the run may be in lists.
     goes_on = bool(data.spans_by and begun.splits and begun.splits["train"].spans)
     other = data.model_copy(update={"train": ()}) if goes_on or begun.waiting else data
-    places = {str(root / name): version for name, version in begun.places}
+    places = {str(root / name): version for split in begun.splits for name, version in begun.files(split)}
     found = {split: [*listing.files] for split, listing in listings_of(other, places).items()}
     given: list[tuple[str, ...]] = []
     known = begun.trains_on
@@ -76,17 +77,11 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
             if listed[file.place] not in final:
                 of_train.setdefault(file.place, file)
         found["train"] = arrivals.complete(of_train.values())
-        given = [data.train]
-        if begun.waiting:
-            waits = bool(begun.waiting.rows or begun.waiting.held)
-            # A place without files waits, too, since some may come back.
-            settled = final - {file.path for file in begun.shared}
-            given = [
-                places
-                for places, files in again
-                if (any(listed[file.place] not in settled for file in files) if files else waits)
-            ]
-        given = [*given, *filter(None, [begun.extend])]
+        waits = begun.waiting is not None and bool(begun.waiting.rows or begun.waiting.held)
+        settled = final - {file.path for file in begun.shared}
+        # A place without files waits, too, since some may come back.
+        given = [one for one, files in again if ({listed[file.place] for file in files} - settled if files else waits)]
+        given = [*(given if begun.waiting else [data.train]), *filter(None, [begun.extend])]
         known |= {name_of(file, data.root) for file in added} | arrivals.before.keys()
     if not same:
         check_once({f"data.{split}": files for split, files in found.items()})
@@ -184,12 +179,13 @@ def list_split(
         if before and before.row_groups != identity.row_groups:
             # The spans of the run do not divide other rows.
             said, way = file_difference(before, identity, {}, {}), "restore the file, or, once all its rows"
-            raise ValueError(f"data.train: {said}; {way} were trained on, remove it")
+            changed = [span for span, _ in before.spans or ()]
+            raise FileChanged(f"data.train: {said}; {way} were trained on, remove it", changed)
         if before:
             kept = {name: getattr(before, name) for name in ("spans", "moved", "out_of_place")}
             identity = identity.model_copy(update=kept)
         listed[file] = Listed(identity, [group for group in groups if group.num_rows], empty)
-    copies = _copies(listed, added, begun, data)
+    copies = _copies({f: of for f, of in listed.items() if not of.identity.replaced}, added, begun, data)
     notes = [f"{file} is a copy of {other}, so it is left out" for file, other in copies.items()]
     listed = {file: of for file, of in listed.items() if file not in copies}
     aside = begun.waiting.held if begun.waiting else ()
@@ -246,19 +242,16 @@ def _is_there(file: Mapping[str, Any], data: Data, tables: dict[str, Collection[
 
 def with_changes(data: Data, begun: Begun, described: Description, check: SchemaCheck) -> Begun:
     """The data of a run. If a file that spans with which training has not begun share with others has changed or is
-    gone, these spans wait again, and what is found in the places of their files counts (see `begun_part`). A file with
-    rows of the span that is being trained on must not change, so its spans then stay as they are."""
-    shared, train, waiting = {file.path: file for file in begun.shared}, begun.splits.get("train"), begun.waiting
-    in_training = range(begun.done, begun.begun)
-    if not train or not waiting or any(span in in_training for of in shared.values() for span, _ in of.spans or ()):
+    gone, these spans wait again, and what is found in the places of their files counts (see `begun_part`). But while
+    one of these files has rows of the span that is being trained on, none of them may change."""
+    shared, waiting = {file.path: file for file in begun.shared}, begun.waiting or Waiting(())
+    paths = with_derived([one for one in _of_spans(data, begun) if name_of(one, data.root) in shared], data, described)
+    spans = {span for file in shared.values() for span, _ in file.spans or ()}
+    is_same = (_is_same(path, shared[name_of(path, data.root)], data, check) for path in paths)
+    if spans & {*range(begun.done, begun.begun)} or all(is_same):
         return begun
-    paths = typed([path for path in _of_spans(data, begun) if name_of(path, data.root) in shared], described.types)
-    if all(
-        _is_same(path, shared[name_of(path, data.root)], data, check) for path in with_derived(paths, data, described)
-    ):
-        return begun
-    final = begun_part(train, begun.begun)
-    more, given = waiting_in(train, final), (*waiting.given, *((name,) for name in shared))
+    final = begun_part(begun.splits["train"], begun.begun)
+    more, given = waiting_in(begun.splits["train"], final), (*waiting.given, *((name,) for name in shared))
     waits = replace(waiting, given=given, rows={**more.rows, **waiting.rows}, files=waiting.files | more.files)
     return replace(begun, splits={**begun.splits, "train": final}, waiting=waits)
 
@@ -275,11 +268,7 @@ def _copies(
     listed: Mapping[DataFile, Listed], new: Collection[DataFile], begun: Begun, data: Data
 ) -> dict[DataFile, DataFile]:
     """Those of the new files with the bytes of a file before them, or of a final file, each with that file."""
-    content = {
-        f: (of.size, of.footer, of.sample, f.partitions)
-        for f, (of, _, _) in listed.items()
-        if of.row_groups and not of.replaced
-    }
+    content = {f: (of.size, of.footer, of.sample, f.partitions) for f, (of, _, _) in listed.items() if of.row_groups}
     same: dict[object, list[DataFile]] = {content[file]: [] for file in new if file in content}
     for was in begun.final_files() if same else ():
         found = same.get((was["size"], was["footer"], was["sample"], partitions_of(was["path"])))
@@ -315,17 +304,10 @@ def chosen_files(listed: ListedSplit, begun: Begun, found: SplitFiles, data: Dat
     identity = identity.model_copy(update={"unread": arrivals.unread or None, "num_closed": closed})
     if identity.calendar and sum(map(len, identity.calendar.arrivals(data))) < begun.begun:
         identity = identity.model_copy(update={"num_begun": begun.begun})
-    kept = {file.path: file for file in identity.files}
-    files = {
-        file: kept[was.path].model_copy(update={"types": was.types})
-        for file, was in listed.files.items()
-        if was.path in kept
-    }
-    places = {name: place for place, name in enumerate(kept)}
-    files = dict(sorted(files.items(), key=lambda item: places[item[1].path]))
-    groups = sorted(
-        (group for group in listed.groups if group.file in files), key=lambda group: places[files[group.file].path]
-    )
+    of_path = {was.path: (file, was.types) for file, was in listed.files.items()}
+    files = {of_path[one.path][0]: one.model_copy(update={"types": of_path[one.path][1]}) for one in identity.files}
+    turn = {file: number for number, file in enumerate(files)}
+    groups = sorted((group for group in listed.groups if group.file in turn), key=lambda group: turn[group.file])
     return replace(listed, identity=identity, groups=groups, files=files), [*arrivals.lines, *lines]
 
 

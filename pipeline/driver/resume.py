@@ -175,9 +175,8 @@ def _final_data(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
     num_begun, _ = begun_and_done(train.calendar.num_rows, epochs, before["trained"])
     final = final_part(train, num_begun)
     parted = begun_part(final, num_begun)
-    if {file.path for file in parted.files} <= {file["path"] for file in now["files"]}:
-        final = parted
-    return {**before["data"], **as_json({"train": final})}
+    is_parted = {file.path for file in parted.files} <= {file["path"] for file in now["files"]}
+    return {**before["data"], **as_json({"train": parted if is_parted else final})}
 
 
 def _check_answers(differences: Sequence[str], of_data: bool) -> None:

@@ -210,7 +210,8 @@ class Year:
                     return 3
                 held = self.split.held | {span: ("guard", split.num_own(span), content_of(self.split, span))}
                 self.split = replace(self.split, held=held)
-                return self.night(folder, rules, bad) or 4
+                waits = {*self.split.spans, *held}.difference(self.final()[0])
+                return self.night(folder, rules, bad, *(one if one in waits else "" for one in (as_is, without))) or 4
             self._begun[self.trained] = self.split
             self.trained += 1
         return 4 if is_first else 0
