@@ -99,3 +99,24 @@ def test_a_span_that_lost_rows_waits_until_it_is_whole(log: Path, rows: int) -> 
 )
 def test_a_span_is_final_once_training_on_it_has_begun(trained: int, expected: tuple[int, int]) -> None:
     assert begun_and_done((20, 13), 2, trained) == expected
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "b.parquet"])
+def test_later_labels_of_a_file_with_a_trained_day_count(tmp_path: Path, name: str) -> None:
+    first, second, third = write_days(tmp_path, [20, 13, 9])
+    later = write_days(tmp_path / "later", [1, 13], 7)[1]
+    (log := tmp_path / "in").mkdir()
+
+    def write(path: Path, *days: Path) -> None:
+        with pq.ParquetWriter(path, pq.read_schema(first)) as writer:
+            for day in days:
+                writer.write_table(pq.read_table(day), row_group_size=8)
+
+    write(log / "a.parquet", first, second)
+    assert (make_driver(workflow_of(log), tmp_path / "run", **SIZES).run() or {})["examples"] == 20
+    (log / "a.parquet").unlink()
+    write(log / name, first, later)
+    result = make_driver(workflow_of(log), tmp_path / "run", extend=(str(third),), **SIZES).run() or {}
+    files = {"data.train": (first.name, "later/train-1.parquet", third.name)}
+    assert result["fingerprint"] == Reference(workflow_of(log).with_settings(files)).train().fingerprint()
+    assert result["out_of_place"] == [{"span": "2026-11-20", "kind": "rewritten", "trained_with": None, "rows": 20}]

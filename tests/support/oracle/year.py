@@ -225,8 +225,8 @@ class Year:
         """All that is there now: what is final as it was, and the other files of the folder, by name."""
         final, seen, unread = {file.name for file in files}, [], set()
         changed = [file for file in files if folder.get(file.name) != file.rows]
-        kept = [file.rows for file in files if file.rows and (file.name not in folder or file not in changed)
-                and not file.name.endswith(BEFORE)]  # fmt: skip
+        there = [file for file in files if file.rows and not file.name.endswith(BEFORE)]
+        kept = [file.rows for file in there if file.name not in folder or file not in changed]
         for name, rows in sorted(folder.items()):
             if name not in final:
                 if rows is None and not self.split.files:
