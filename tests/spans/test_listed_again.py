@@ -26,8 +26,7 @@ def test_a_file_replaced_while_it_waits_counts(tmp_path, monkeypatch, capsys, se
     deliveries, original = iter(seeds), getattr(Driver, method)
 
     def after_a_delivery(driver, *args):
-        block = args[0].begin if method == "commit" else None
-        is_due = method == "run" or (block and block.span == 1 and block.first_batch)
+        is_due = method == "run" or ((block := args[0].begin) and block.span == 1 and block.first_batch)
         if is_due and (seed := next(deliveries, 0)):
             os.replace(write_days(Path(f"made-{seed}"), [1, 30], seed)[1], "train-1.parquet")
         return original(driver, *args)
