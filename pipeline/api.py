@@ -146,28 +146,34 @@ def train(
             found = with_settings(workflow, settings)
             # These import torch, Arrow and Dask.
             from pipeline.driver.finished import finished
+            from pipeline.driver.resume import begun_of
             from pipeline.driver.session import open_session, plan_session
             from pipeline.serving.opened import open_run
+            from pipeline.spans.waiting import Waiting
 
             keep_freed_memory()
             run_dir = Path(run_dir) if run_dir else None
+            choices = {"as_is": as_is, "without": without}
             added = [*map(str, [extend] if isinstance(extend, str | Path) else extend)]
-            of_spans = added, known_ok, as_is, without, Path(like) if like else None, close
-            session = plan_session(found, run_dir, serial, workers, scheduler, say, dashboard, fresh, *of_spans)
-            if not fresh and (lines := finished(session)):
-                print(in_python("\n".join(lines)))
-            else:
+            goes_on = lists_again = True
+            while goes_on:
+                of_spans = added, known_ok, choices["as_is"], choices["without"], Path(like) if like else None, close
+                session = plan_session(found, run_dir, serial, workers, scheduler, say, dashboard, fresh, *of_spans)
+                if not fresh and (lines := finished(session)):
+                    print(in_python("\n".join(lines)))
+                    break
                 with open_session(session, fresh) as driver:
+                    driver.lists_again = lists_again
                     driver.runner.observers += observers
-                    if driver.run() is None and not driver.held:
+                    result = driver.run()
+                    goes_on = bool(driver.held or driver.changed)
+                    if result is None and not goes_on:
                         print(in_python(driver.what_is_kept()))
                     if driver.pauses.signal:
                         raise interruption(driver.pauses.signal)
-                if driver.held:
-                    return train(
-                        found, run_dir, serial=serial, workers=workers, scheduler=scheduler, dashboard=dashboard,
-                        verbose=verbose, observers=observers, extend=extend, known_ok=True, like=like, close=close,
-                    )  # fmt: skip
+                spans = begun_of(session.run_dir).waiting or Waiting(())
+                choices = {name: [one for one in labels if one in spans] for name, labels in choices.items()}
+                fresh, known_ok, lists_again = False, True, lists_again and not driver.changed
             return open_run(session.run_dir, workflow=found)
     except (ValueError, PipelineError) as error:
         if error.args and isinstance(error.args[0], str):

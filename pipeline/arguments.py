@@ -94,7 +94,7 @@ def train_arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--all", action="store_true", help="with --explain: also show every buffer")
     add_json(parser, "with --explain: print the same, and the workflow, as JSON")
-    parser.set_defaults(held=False)
+    parser.set_defaults(held=False, listed=False)
     return parser
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -106,3 +106,12 @@ class OutOfTurn(PipelineError):
 
 class LostTouch(PipelineError):
     """A stage failed because another worker did not take part in a collective or is gone."""
+
+
+class FileChanged(PipelineError, ValueError):
+    """A file is not as it was when the files of the run were listed."""
+
+    def __init__(self, text: str, spans: Collection[int | None] = ()) -> None:
+        """`spans`: numbers of the spans of its rows, if they have spans; None is not known, or no span."""
+        super().__init__(text)
+        self.spans = spans

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import Any
 
 from pipeline.arguments import REPORT, train_arguments
 from pipeline.errors import PipelineError, error_text
@@ -52,6 +53,7 @@ def train_command(args: argparse.Namespace) -> int:
             # These imports take seconds, and a mistake in the workflow is reported without them.
             from pipeline.driver.advice import advice_after
             from pipeline.driver.finished import finished
+            from pipeline.driver.resume import begun_of
             from pipeline.driver.session import open_session, plan_session
             from pipeline.monitor.report import span_table, summary
 
@@ -69,6 +71,7 @@ def train_command(args: argparse.Namespace) -> int:
                 print("\n".join(lines))
                 return 0
             driver = stack.enter_context(open_session(session, args.fresh))
+            driver.lists_again = not args.listed
             if args.track:
                 from pipeline.monitor.track import Tracker
 
@@ -88,10 +91,10 @@ def train_command(args: argparse.Namespace) -> int:
             return EXIT_CODE if isinstance(error, GuardStopped) else 1
         if driver.held:
             say(f"warning: set aside, {driver.held}")
-        elif result is None:
+        elif result is None and not driver.changed:
             print(driver.what_is_kept())
-    if driver.held and not driver.pauses.signal:
-        return train_command(_goes_on(args))
+    if (driver.held or driver.changed) and not driver.pauses.signal:
+        return train_command(_goes_on(args, driver, begun_of(session.run_dir).waiting or waiting.Waiting(())))
     if result is not None:
         print(visible("\n".join([summary(result), *span_table(result["epochs"], result.get("out_of_place", ()))])))
         if advice := advice_after(driver):
@@ -103,9 +106,11 @@ def train_command(args: argparse.Namespace) -> int:
     return waiting.EXIT_CODE if driver.set_aside or args.held else 0
 
 
-def _goes_on(args: argparse.Namespace) -> argparse.Namespace:
-    """The arguments with which a run goes on after the guard has set a span aside."""
-    return argparse.Namespace(**{**vars(args), "fresh": False, "as_is": [], "without": [], "held": True})
+def _goes_on(args: argparse.Namespace, driver: Any, spans: waiting.Waiting) -> argparse.Namespace:
+    """The arguments with which a run goes on after a session that ended early. `spans`: those that still wait."""
+    choices = {name: [label for label in getattr(args, name) if label in spans] for name in ("as_is", "without")}
+    done = {"held": args.held or driver.held or driver.set_aside, "listed": args.listed or driver.changed}
+    return argparse.Namespace(**{**vars(args), **choices, **done, "fresh": False})
 
 
 def rewind_command(args: argparse.Namespace) -> int:

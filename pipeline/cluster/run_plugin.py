@@ -30,7 +30,7 @@ from pipeline.data.side_files import FOLDER, SideFiles, keep_side_files
 from pipeline.data.source import Scoring, Source
 from pipeline.device.device import Device
 from pipeline.device.gpu import choose, identify
-from pipeline.errors import LostTouch, OutOfTurn
+from pipeline.errors import FileChanged, LostTouch, OutOfTurn
 from pipeline.machine.limits import memory_limits
 from pipeline.machine.process import keep_freed_memory
 from pipeline.machine.threads import share_of
@@ -130,9 +130,10 @@ class RunPlugin(WorkerPlugin):
         source = Source(workflow.data, workflow.seed, threads, metrics, join_request.scoring, begun=begun)
         self._source = source
         if said := differences(json.loads(join_request.data), as_json(source.identity)):
-            raise ValueError(
+            raise FileChanged(
                 f"worker {rank.number} on {join_request.hosts[rank.number]} reads other data: "
-                f"{'; '.join(f'data.{split}: {text}' for split, text in said.items())}"
+                f"{'; '.join(f'data.{split}: {text}' for split, text in said.items())}",
+                (None,) if source.calendar else (),
             )
         files = Files(cached=not workflow.storage.direct)
         self.worker = Worker(workflow, config, source, device, files, membership)

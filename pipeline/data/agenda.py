@@ -125,7 +125,7 @@ class Agenda:
             late = position.epoch > self.end.epoch or (position.epoch == self.end.epoch and position != self.end)
         else:
             num_batches, ends = self._num_batches(leg) if leg in self._places else 0, f"{self.end.span} spans"
-            late = (position.span or 0) > (self.end.span or 0) or (trains and leg not in self._places)
+            late = (position.span or 0) > (self.end.span or 0) or (position.batch > 0 and leg not in self._places)
         if position == START:
             return 0
         if late or (position.span is None) != (self.passes is None) or position.batch > (num_batches if trains else 0):

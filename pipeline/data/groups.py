@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pipeline.data.decode import dictionary_keys
 from pipeline.data.files import InputColumn, SchemaCheck, plain
 from pipeline.data.identity import FileIdentity, file_difference, look_at, stamp_of
+from pipeline.errors import FileChanged
 from pipeline.files.find import DataFile
 from pipeline.files.flat import FlatFile, open_file
 from pipeline.files.stores import Stamp
@@ -110,12 +111,16 @@ class GroupReader:
         self._chunks: dict[str, list[Chunk]] = {}
 
     def read(self, group: RowGroup) -> dict[str, list[Chunk]]:
-        """Chunks of each column of the row group. Raises ValueError, with file and row group, if the file is damaged or
-        has changed."""
+        """Chunks of each column of the row group. Raises ValueError, with file and row group, if the file is damaged,
+        and FileChanged if it has changed."""
         if group != self._group:
             # Free the old row group before reading the new one: the read cap counts only one.
             self._group, self._chunks = None, {}
-            self._chunks = self._read(group)
+            try:
+                self._chunks = self._read(group)
+            except FileChanged as changed:
+                changed.spans = [span for span, _ in self._identities[group.file].spans or ()]
+                raise
             self._group = group
         return self._chunks
 
@@ -132,7 +137,7 @@ class GroupReader:
         finally:
             # If an object is replaced while its row group is fetched, the pieces are of both versions.
             if file.stored and (now := stamp_of(group.file)) != (was := file.stored.stamp):
-                raise ValueError(
+                raise FileChanged(
                     f"{group.file} was changed during the run: its ETag was {was.version}, is {now.version}; restore "
                     "the original file"
                 )
@@ -142,7 +147,7 @@ class GroupReader:
         }
 
     def _open(self, path: DataFile) -> FlatFile:
-        """Raises ValueError if the file has changed since the run began."""
+        """Raises FileChanged if the file has changed since the run began."""
         in_store = self._files[path][0].stored if path in self._files else None
         stamp = in_store.stamp if in_store else stamp_of(path)
         if path in self._files and self._files[path][1] != stamp:
@@ -154,7 +159,7 @@ class GroupReader:
                 was = self._identities[path]
                 found = look_at(path, was.path, file, self._check.trained, self._check.targets)
                 if said := file_difference(was, found, was.types, found.types):
-                    raise ValueError(f"{path} was changed during the run: {said}; restore the original file")
+                    raise FileChanged(f"{path} was changed during the run: {said}; restore the original file")
                 texts = self._texts_with_dictionary(file)
             self._files[path] = open_file(path, stored=file.stored, read_dictionary=texts), stamp
         self._files.move_to_end(path)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from pipeline.data.agenda import Position
 from pipeline.data.side_files import SideFiles
-from pipeline.errors import shortened
+from pipeline.errors import FileChanged, shortened
 from pipeline.files import stores
 from pipeline.files.find import DataFile
 from pipeline.files.flat import FlatFile
@@ -62,6 +62,8 @@ class FileIdentity(Strict):
     """Numbers of rows that are left out, or belong to another span than that of their time."""
     version: Count | None = None
     """Version of the Delta table that lists the file. Not part of the identity: other versions may contain it, too."""
+    replaced: bool | None = None
+    """True if another file has come in its place (see `begun_part`): at `path`, which ends with a checksum, is none."""
 
     @property
     def rows(self) -> str:
@@ -202,6 +204,12 @@ class Begun:
         return {name for name, _ in self.files("train")} | {*(self.waiting.files if self.waiting else ())}
 
     @property
+    def shared(self) -> list[FileIdentity]:
+        """Final files of a resumed run with rows of spans with which training has not begun."""
+        files = self.splits["train"].files if self.waiting else []
+        return [file for file in files if any(span is not None and span >= self.begun for span, _ in file.spans or ())]
+
+    @property
     def canonical(self) -> bool:
         """See `DataFile`."""
         return not self.splits or bool(self.splits["train"].canonical)
@@ -212,17 +220,13 @@ class Begun:
         waits = self.waiting is not None and (self.waiting.rows or self.waiting.held)
         return self.at is not None and not waits and self.at.span == len(self.splits["train"].spans or ())
 
-    @property
-    def places(self) -> list[tuple[str, int | None]]:
-        return [file for split in self.splits for file in self.files(split)]
-
 
 def stamp_of(file: DataFile | Path) -> Stamp:
-    """Stamp of a file; it changes with the content. Raises ValueError if the file is gone."""
+    """Stamp of a file; it changes with the content. Raises FileChanged if the file is gone."""
     try:
         return stores.stamp_of(str(file))
     except OSError as error:
-        raise ValueError(
+        raise FileChanged(
             f"{file} existed when the run began, and is gone ({error}); put it back, and resume"
         ) from error
 

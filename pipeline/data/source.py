@@ -15,7 +15,7 @@ from pipeline.data.identity import Begun, FileIdentity, SplitIdentity
 from pipeline.data.order import PassOrder
 from pipeline.data.outside import BadValues, Outside
 from pipeline.data.side_files import SideFiles, side_digests, with_copies
-from pipeline.data.split_files import check_signs, chosen_files, files_of_splits, list_split
+from pipeline.data.split_files import check_signs, chosen_files, files_of_splits, list_split, with_changes
 from pipeline.data.window import Window
 from pipeline.files.description import Description
 from pipeline.files.find import DataFile
@@ -86,6 +86,7 @@ class Source:
         """Identity of each split."""
         files: dict[DataFile, FileIdentity] = {}
         empty: dict[DataFile, frozenset[str]] = {}
+        begun = with_changes(data, begun, described, check)
         found = None if scoring else files_of_splits(data, begun, described)
         of_splits = found.of if found else {"test": list(scoring.files) if scoring else []}
         self.set_aside: list[str] = []
@@ -118,8 +119,7 @@ class Source:
             why = "; ".join([f"no file of {', '.join(data.train)} has rows; name files that have", *self.set_aside])
             raise ValueError(f"data.train: {why}")
         self._passes = PassOrder(self._groups, self.identity, seed, data.shuffle_window)
-        self._columns = columns
-        self.layout = layout_of(data, check.kinds)
+        self._columns, self.layout = columns, layout_of(data, check.kinds)
         self._widths = widths_of(columns, self.layout)
         self._window_examples = min(data.shuffle_window or FILE_ORDER_WINDOW, self._passes.most_rows)
         self._reader = GroupReader(check, files)

@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from pipeline.data.arrivals import Arrivals
 from pipeline.data.files import InputColumn, SchemaCheck, listings_of, with_derived
 from pipeline.data.groups import RowGroup, list_groups
-from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, file_difference, name_of, split_identity
-from pipeline.data.waiting import chosen
+from pipeline.data.identity import Begun, FileIdentity, SplitIdentity, file_difference, look_at, name_of, split_identity
+from pipeline.data.waiting import begun_part, chosen, waiting_in
+from pipeline.errors import FileChanged
 from pipeline.features.settings import Cross, Lookup
 from pipeline.files import stores
 from pipeline.files.description import Description
@@ -54,7 +55,7 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
     # All files of the run may be in lists.
     goes_on = bool(data.spans_by and begun.splits and begun.splits["train"].spans)
     other = data.model_copy(update={"train": ()}) if goes_on or begun.waiting else data
-    places = {str(root / name): version for name, version in begun.places}
+    places = {str(root / name): version for split in begun.splits for name, version in begun.files(split)}
     found = {split: [*listing.files] for split, listing in listings_of(other, places).items()}
     given: list[tuple[str, ...]] = []
     known = begun.trains_on
@@ -80,16 +81,11 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
         # Values of a path are in the order of their names.
         in_order = of_train.values() if data.spans_by == "value" else as_added(of_train.values())
         found["train"] = arrivals.complete(in_order)
-        given = [data.train]
-        if begun.waiting:
-            waits = bool(begun.waiting.rows or begun.waiting.held)
-            # A place without files waits, too, since some may come back.
-            given = [
-                places
-                for places, files in again
-                if (any(listed[file.place] not in final for file in files) if files else waits)
-            ]
-        given = [*given, *filter(None, [begun.extend])]
+        waits = begun.waiting is not None and bool(begun.waiting.rows or begun.waiting.held)
+        settled = final - {file.path for file in begun.shared}
+        # A place without files waits, too, since some may come back.
+        given = [one for one, files in again if ({listed[file.place] for file in files} - settled if files else waits)]
+        given = [*(given if begun.waiting else [data.train]), *filter(None, [begun.extend])]
         known |= {name_of(file, data.root) for file in added} | arrivals.before.keys()
     if not same:
         check_once({f"data.{split}": files for split, files in found.items()})
@@ -168,7 +164,7 @@ def list_split(
         check.known |= {str(file)} if name in of_run else set()
         before = known.get(name)
         is_done = before and before.spans and all((span or 0) < begun.done for span, _ in before.spans)
-        if was and before and (is_done or not stores.is_file(file.place)):
+        if was and before and (is_done or before.replaced or not stores.is_file(file.place)):
             sizes = [rows for count, rows in before.row_groups for _ in range(count)]
             groups = [RowGroup(file, number, rows, 0, 0) for number, rows in enumerate(sizes) if rows]
             listed[file] = Listed(before.model_copy(update={"types": was.types_of(before)}), groups, frozenset())
@@ -186,12 +182,13 @@ def list_split(
         if before and before.row_groups != identity.row_groups:
             # The spans of the run do not divide other rows.
             said, way = file_difference(before, identity, {}, {}), "restore the file, or, once all its rows"
-            raise ValueError(f"data.train: {said}; {way} were trained on, remove it")
+            changed = [span for span, _ in before.spans or ()]
+            raise FileChanged(f"data.train: {said}; {way} were trained on, remove it", changed)
         if before:
             kept = {name: getattr(before, name) for name in ("spans", "moved", "out_of_place")}
             identity = identity.model_copy(update=kept)
         listed[file] = Listed(identity, [group for group in groups if group.num_rows], empty)
-    copies = _copies(listed, added, begun, data)
+    copies = _copies({f: of for f, of in listed.items() if not of.identity.replaced}, added, begun, data)
     for file, other in copies.items():
         assert arrivals, "copies are among the new files of a run"
         arrivals.leave_copy(file, name_of(file, data.root), other)
@@ -227,22 +224,51 @@ def _is_gone(was: SplitIdentity, begun: Begun, data: Data, tables: dict[str, Col
         has_rows = number in {span for span, _ in file["spans"] or ()}
         if not has_rows and all(rows["span"] != label for rows in file.get("out_of_place") or ()):
             continue
-        place = place_of(file["path"], data.root)
-        try:
-            stamp = stores.stamp_of(place)
-        except (FileNotFoundError, NotADirectoryError):
+        if not _is_there(file, data, tables):
             return True
-        there = stamp.size == file["size"]
-        if is_remote(place):
-            there &= file["sample"] == checksum(stamp.version.encode())
-        if there and file.get("version") is not None and (table := table_of(place)):
-            folder, _ = table
-            if folder not in tables:
-                found = table_files(folder)
-                tables[folder] = found.files if found else ()
-            there = place in tables[folder]
-        if not there:
-            return True
+    return False
+
+
+def _is_there(file: Mapping[str, Any], data: Data, tables: dict[str, Collection[str]]) -> bool:
+    """False if a file, given by its identity as JSON, is gone from its place or has changed (see `_is_gone`)."""
+    place = place_of(file["path"], data.root)
+    try:
+        stamp = None if file.get("replaced") else stores.stamp_of(place)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    there = stamp is not None and stamp.size == file["size"]
+    if there and stamp and is_remote(place):
+        there = file["sample"] == checksum(stamp.version.encode())
+    if there and file.get("version") is not None and (table := table_of(place)):
+        folder, _ = table
+        if folder not in tables:
+            found = table_files(folder)
+            tables[folder] = found.files if found else ()
+        there = place in tables[folder]
+    return there
+
+
+def with_changes(data: Data, begun: Begun, described: Description, check: SchemaCheck) -> Begun:
+    """The data of a run. If a file that spans with which training has not begun share with others has changed or is
+    gone, these spans wait again, and what is found in the places of their files counts (see `begun_part`). But while
+    one of these files has rows of the span that is being trained on, none of them may change."""
+    shared, waiting = {file.path: file for file in begun.shared}, begun.waiting or Waiting(())
+    paths = with_derived([one for one in _of_spans(data, begun) if name_of(one, data.root) in shared], data, described)
+    spans = {span for file in shared.values() for span, _ in file.spans or ()}
+    is_same = (_is_same(path, shared[name_of(path, data.root)], data, check) for path in paths)
+    if spans & {*range(begun.done, begun.begun)} or all(is_same):
+        return begun
+    final = begun_part(begun.splits["train"], begun.begun)
+    more, given = waiting_in(begun.splits["train"], final), (*waiting.given, *((name,) for name in shared))
+    waits = replace(waiting, given=given, rows={**more.rows, **waiting.rows}, files=waiting.files | more.files)
+    return replace(begun, splits={**begun.splits, "train": final}, waiting=waits)
+
+
+def _is_same(path: DataFile, was: FileIdentity, data: Data, check: SchemaCheck) -> bool:
+    """True if a file is as it was."""
+    with suppress(ValueError, OSError, pa.ArrowException), open_file(path) as file:
+        found = look_at(path, was.path, file, check.trained, check.targets)
+        return _is_there(was.model_dump(), data, {}) and not file_difference(was, found, {}, {})
     return False
 
 
@@ -254,7 +280,7 @@ def _copies(
     same: dict[object, list[DataFile]] = {content[file]: [] for file in new if file in content}
     for was in begun.final_files() if same else ():
         found = same.get((was["size"], was["footer"], was["sample"], partitions_of(was["path"])))
-        if found is not None:
+        if found is not None and not was.get("replaced"):
             found.append(named(place_of(was["path"], data.root), data.root))
     copies: dict[DataFile, DataFile] = {}
     for file, key in content.items():
@@ -286,17 +312,10 @@ def chosen_files(listed: ListedSplit, begun: Begun, found: SplitFiles, data: Dat
     identity = identity.model_copy(update={"unread": arrivals.unread or None, "num_closed": closed})
     if identity.calendar and sum(map(len, identity.calendar.arrivals(data))) < begun.begun:
         identity = identity.model_copy(update={"num_begun": begun.begun})
-    kept = {file.path: file for file in identity.files}
-    files = {
-        file: kept[was.path].model_copy(update={"types": was.types})
-        for file, was in listed.files.items()
-        if was.path in kept
-    }
-    places = {name: place for place, name in enumerate(kept)}
-    files = dict(sorted(files.items(), key=lambda item: places[item[1].path]))
-    groups = sorted(
-        (group for group in listed.groups if group.file in files), key=lambda group: places[files[group.file].path]
-    )
+    of_path = {was.path: (file, was.types) for file, was in listed.files.items()}
+    files = {of_path[one.path][0]: one.model_copy(update={"types": of_path[one.path][1]}) for one in identity.files}
+    turn = {file: number for number, file in enumerate(files)}
+    groups = sorted((group for group in listed.groups if group.file in turn), key=lambda group: turn[group.file])
     return replace(listed, identity=identity, groups=groups, files=files), [*arrivals.lines, *lines]
 
 

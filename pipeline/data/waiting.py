@@ -48,6 +48,23 @@ def final_part(split: SplitIdentity, num_begun: int) -> SplitIdentity:
     return split.model_copy(update={"files": files, "spans": (split.spans or [])[:end]})
 
 
+def begun_part(final: SplitIdentity, num_begun: int) -> SplitIdentity:
+    """The part of a final part whose other files are listed again: its first `num_begun` spans, and the files with rows
+    of these. A file that also has rows of other spans counts as replaced: without them, and under another path."""
+    spans, files = (final.spans or [])[:num_begun], []
+    for file in final.files:
+        numbers = _numbers(file)
+        if max(numbers, default=-1) < num_begun:
+            files.append(file)
+        elif min(numbers) < num_begun:
+            cuts = [(n if n is not None and n < num_begun else None, rows) for n, rows in file.spans or ()]
+            left = [rows for rows in file.out_of_place or () if rows.trained_with in (None, *spans)]
+            path = f"{file.path}.{checksum(f'{file.footer} {file.sample}'.encode())}"
+            own = {"path": path, "spans": cuts, "out_of_place": left or None, "replaced": True}
+            files.append(file.model_copy(update=own))
+    return final.model_copy(update={"files": files, "spans": spans})
+
+
 def with_lists(train: Mapping[str, Any], done: int, write: Callable[[list[Any]], str]) -> Mapping[str, Any]:
     """A commit's training split with the files of the first `done` spans, except `KEPT_SPANS`, in a list, if they are
     many. `write`: writes a list, and returns its checksum."""

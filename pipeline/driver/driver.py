@@ -24,7 +24,7 @@ from pipeline.driver.pauses import Pauses, Recovery
 from pipeline.driver.result import WORKFLOW, earlier_result, is_tested, write_outputs, write_result
 from pipeline.driver.resume import description, known_speed, position_over, read_commits, records_all, remove_leftovers
 from pipeline.driver.runner import StretchRunner
-from pipeline.errors import PipelineError, error_text
+from pipeline.errors import FileChanged, PipelineError, error_text
 from pipeline.machine.signals import on_signal
 from pipeline.monitor.history import History
 from pipeline.monitor.observer import CommitFacts, Observer
@@ -42,6 +42,7 @@ SAME_COMMAND = "the same command"
 COMPILING = (
     "compiling the dense model while the first blocks are read: up to half a minute, a few seconds if its cache has it"
 )
+SHARED = "It was not set aside (metrics.guard_then), since its files also have rows of other spans: write one per file."
 CORRECTED_COMMAND = f"once that is corrected, {SAME_COMMAND}"
 
 MakeCrew = Callable[[Folder, Commits], Crew]
@@ -76,8 +77,10 @@ class Driver:
         self.set_aside = source.set_aside
         self.accepted: Collection[str] = ()
         """Names of spans that the guard does not judge."""
-        self.held = ""
-        """Why a span was set aside, which ended the session: the next one goes on without it."""
+        self.held = self.changed = ""
+        """Why a span was set aside, or which file has changed: this ended the session, and the next one goes on."""
+        self.lists_again = False
+        """True if a changed file may end the session so."""
         self._opened = ExitStack()
         self._opened.callback(source.close)
 
@@ -132,7 +135,7 @@ class Driver:
                 compiles = [COMPILING] if self.setup.workflow.model.compile and not self._is_over else []
                 for line in (*links(self.crew, self.folder.path), *begun, *self.warnings, *compiles):
                     self.runner.say(line)
-                result = self._go_on()
+                result = go_on(self)
             self.runner.observers.notify(Observer.on_end, "finished" if result else "interrupted", "")
         except (OSError, MemoryError, PipelineError) as error:
             self.runner.observers.notify(Observer.on_end, "failed", error_text(error))
@@ -150,22 +153,6 @@ class Driver:
         examples = self.agenda.examples_before(self.committer.position)
         facts = newest_facts(self.committer, self.commits)
         self.runner.observers.notify(Observer.on_begin, examples, self.history, facts)
-
-    def _go_on(self) -> dict[str, Any] | None:
-        """Train and finish; if a worker is lost, restart from the last commit. Returns the result, if any. Raises
-        CapTooSmall, and WorkerLost if workers were lost too often without a commit in between."""
-        while True:
-            try:
-                while (stopped := self.train()) and self.runner.must_reopen:
-                    self._reopen()
-                    self.begin()
-                result = self._finish(stopped) if stopped or self._is_over else None
-                if stopped:
-                    raise too_small(self, f"stopped before {name_of(stopped.block)}", stopped)
-                return result
-            except WorkerLost as lost:
-                self._recover(lost, self.runner.say)
-                self.begin()
 
     def _reopen(self) -> None:
         """Open the last commit on all workers again."""
@@ -276,6 +263,33 @@ class Driver:
         return bool(given_up)
 
 
+def go_on(driver: Driver) -> dict[str, Any] | None:
+    """Train and finish; if a worker is lost, restart from the last commit. Returns the result, if any. Raises
+    CapTooSmall, WorkerLost if workers were lost too often without a commit in between, and FileChanged if training has
+    begun with the file, or if a changed file may not end the session."""
+    try:
+        while True:
+            try:
+                while (stopped := driver.train()) and driver.runner.must_reopen:
+                    driver._reopen()
+                    driver.begin()
+                result = driver._finish(stopped) if stopped or driver._is_over else None
+                if stopped:
+                    raise too_small(driver, f"stopped before {name_of(stopped.block)}", stopped)
+                return result
+            except WorkerLost as lost:
+                driver._recover(lost, driver.runner.say)
+                driver.begin()
+    except FileChanged as changed:
+        at = driver.committer.position
+        is_begun = at.split == "train" and (at.epoch or at.batch) and at.span in changed.spans
+        if is_begun or not (changed.spans and driver.lists_again):
+            raise
+        driver.changed = str(changed)
+        driver.runner.say(f"{changed}; it waits to be trained on, so files are listed again")
+        return None
+
+
 def described(driver: Driver) -> dict[str, Any]:
     """The description of the run, with the files of spans that are done in lists."""
     if calendar := driver._source.calendar:
@@ -307,6 +321,8 @@ def holds(driver: Driver, block: Block) -> bool:
         if metrics.guard_then == "stop" or not (held := held_by_guard(train, block.span or 0)):
             if not records_all(driver.committer.newest, driver._description):
                 driver.commit(DueCommit(block))  # What this command says of other spans holds for later ones.
+            if metrics.guard_then == "hold":
+                raise GuardStopped(f"{stopped} {SHARED}") from stopped
             raise
         described = driver._description["data"]["train"]
         described["held"] = {**described.get("held", {}), label: held.model_dump()}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from pipeline.cluster.crew import Crew, WorkerLost
 from pipeline.data.agenda import Position
-from pipeline.errors import PipelineError
+from pipeline.errors import FileChanged, PipelineError
 
 MAX_LOST = 5
 """Maximum number of consecutive worker losses without a commit in between; one more ends the run."""
@@ -34,6 +34,8 @@ class Recovery:
             say(f"{lost}: all workers restart from the last commit")
             try:
                 return restart()
+            except FileChanged:
+                raise
             except ValueError as error:
                 raise PipelineError(str(error)) from error
             except WorkerLost as again:

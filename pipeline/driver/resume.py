@@ -22,7 +22,7 @@ from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
 from pipeline.data.identity import Begun, Identity, SplitIdentity, as_json, begun_in, difference, differences
 from pipeline.data.side_files import FOLDER, sides_in, with_copies
-from pipeline.data.waiting import final_part, is_recorded, resumed_at, waiting_in
+from pipeline.data.waiting import begun_part, final_part, is_recorded, resumed_at, waiting_in
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.result import OUTPUTS
 from pipeline.files.find import place_of
@@ -111,7 +111,7 @@ def check_same_run(
     `before`, `now`: `description`s. `position`: that of the commit. `kind`: `model.kind` of the current workflow.
     `ended`: nothing is left to train, so the old results are final. Nothing that `before` names is imported.
     """
-    other, types = differences(_final_data(before), now["data"]), now["data"]["train"]["types"]
+    other, types = differences(_final_data(before, now["data"]["train"]), now["data"]), now["data"]["train"]["types"]
     if not before["data"]["test"]["files"]:
         # The test follows all training, so it can be added to a run without one, even after the run has ended.
         other.pop("test", None)
@@ -166,14 +166,17 @@ def check_same_run(
     ]
 
 
-def _final_data(before: Mapping[str, Any]) -> dict[str, Any]:
-    """The data of a commit, without the spans that wait."""
+def _final_data(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """The data of a commit, without the spans that wait in the training split `now`."""
     (train,) = _train_of(before)
     if train.calendar is None:
         return dict(before["data"])
     epochs = before["workflow"]["schedule"]["epochs"]
     num_begun, _ = begun_and_done(train.calendar.num_rows, epochs, before["trained"])
-    return {**before["data"], **as_json({"train": final_part(train, num_begun)})}
+    final = final_part(train, num_begun)
+    parted = begun_part(final, num_begun)
+    is_parted = {file.path for file in parted.files} <= {file["path"] for file in now["files"]}
+    return {**before["data"], **as_json({"train": parted if is_parted else final})}
 
 
 def _check_answers(differences: Sequence[str], of_data: bool) -> None:

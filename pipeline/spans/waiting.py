@@ -81,10 +81,13 @@ class Waiting:
     without: Collection[str] = ()
     """Names of spans that this command gives up."""
 
+    def __contains__(self, label: str) -> bool:
+        return label in self.rows or label in self.held
+
     def with_choices(self, as_is: Collection[str], without: Collection[str]) -> Waiting:
         """The same, with what this command says of single spans. Raises ValueError if one of them does not wait."""
         for option, labels in (("--as-is", as_is), ("--without", without)):
-            if wrong := [label for label in labels if label not in self.rows and label not in self.held]:
+            if wrong := [label for label in labels if label not in self]:
                 there = ", ".join([*self.rows, *self.held]) or "none"
                 raise ValueError(f"{option} {wrong[0]}: no such span waits; those that wait: {there}")
         return replace(self, as_is=as_is, without=without)

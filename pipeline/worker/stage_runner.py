@@ -17,7 +17,7 @@ import numpy as np
 from pipeline.comm.group import Disconnected
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
-from pipeline.errors import LostTouch, OutOfTurn, PipelineError
+from pipeline.errors import FileChanged, LostTouch, OutOfTurn, PipelineError
 from pipeline.machine.stopwatch import take_parts
 from pipeline.machine.threads import Threads, share_of
 from pipeline.preflight.sizes import no_room
@@ -165,6 +165,8 @@ class StageRunner:
         except Exception as error:
             kind = LostTouch if isinstance(error, Disconnected) else PipelineError
             why = failure_text(error, self.tiers, self._look_ahead)
+            if isinstance(error, FileChanged):
+                raise FileChanged(f"{task} failed: {why}", error.spans) from error
             raise kind(f"{task} failed: {why}") from error
         call = StageCall(stage, number, start, time.perf_counter(), cpu_clock() - cpu, ready, take_parts())
         match record:

@@ -119,3 +119,24 @@ def test_scores_at_arrival_are_shown_and_change_nothing(log: Path, nulls: int) -
     assert [e for e in result["epochs"] if e["split"] == "span"] == plain["epochs"]
     assert all(result[name] == plain[name] for name in ("fingerprint", "auc", "logloss", "split", "baselines"))
     assert [line.split()[:2] for line in span_table(first["epochs"])[3:]] == [["2026-11-21", "(waits)"]]
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "b.parquet"])
+def test_later_labels_of_a_file_with_a_trained_day_count(tmp_path: Path, name: str) -> None:
+    first, second, third = write_days(tmp_path, [20, 13, 9])
+    later = write_days(tmp_path / "later", [1, 13], 7)[1]
+    (log := tmp_path / "in").mkdir()
+
+    def write(path: Path, *days: Path) -> None:
+        with pq.ParquetWriter(path, pq.read_schema(first)) as writer:
+            for day in days:
+                writer.write_table(pq.read_table(day), row_group_size=8)
+
+    write(log / "a.parquet", first, second)
+    assert (make_driver(workflow_of(log), tmp_path / "run", **SIZES).run() or {})["examples"] == 20
+    (log / "a.parquet").unlink()
+    write(log / name, first, later)
+    result = make_driver(workflow_of(log), tmp_path / "run", extend=(str(third),), **SIZES).run() or {}
+    files = {"data.train": (first.name, "later/train-1.parquet", third.name)}
+    assert result["fingerprint"] == Reference(workflow_of(log).with_settings(files)).train().fingerprint()
+    assert result["out_of_place"] == [{"span": "2026-11-20", "kind": "rewritten", "trained_with": None, "rows": 20}]

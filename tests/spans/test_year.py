@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from support.data.days import FIRST, days_workflow
 from support.depth import examples
 from support.faults.killed_after_commit import Killed, killed_after
-from support.oracle.year import Refused, Row, Rows, Rules, Year, name_of
+from support.oracle.year import BEFORE, Refused, Row, Rows, Rules, Year, name_of
 
 from pipeline.commits.manifest import Commits
 from pipeline.data import waiting
@@ -58,8 +59,8 @@ class Log:
         (self.folder / name).unlink()
         return self.files.pop(name)
 
-    def happens(self, what: str, a: int, b: int, fixed: set[str]) -> None:
-        """One of `EVENTS`. `a`, `b`: choose how; `fixed`: names of files that do not change."""
+    def happens(self, what: str, a: int, b: int) -> None:
+        """One of `EVENTS`. `a`, `b`: choose how."""
         today = [self.day] * (9 + a)
         if what in ("day", "bad day", "mixed day"):
             other = max(0, self.day + (-1, -2, -4, 2, 3, 1)[b % 6])
@@ -78,7 +79,7 @@ class Log:
             for name, rows in self.lost.items():
                 self.put(rows, name)
             self.lost = {}
-        elif there := [name for name, rows in self.files.items() if rows and name not in fixed and self._once(name)]:
+        elif there := [name for name, rows in self.files.items() if rows and self._once(name)]:
             self._changes(what, there[-1 - b % min(4, len(there))], there[0], a)
 
     def _once(self, name: str) -> bool:
@@ -151,7 +152,8 @@ def as_expected(year: Year) -> None:
     assert now["trained"] == sum(len(file.of(span)) for file in split.files for span in split.spans[: year.trained])
     assert {span: one["why"] for span, one in train.get("held", {}).items()} == {s: h[0] for s, h in split.held.items()}
     found = [
-        (file["path"], [None if n is None else train["spans"][n] for n, rows in file["spans"] for _ in range(rows)])
+        (re.sub(r"[.][0-9a-f]{16}$", BEFORE, file["path"]),
+         [None if n is None else train["spans"][n] for n, rows in file["spans"] for _ in range(rows)])
         for file in files if file["spans"]
     ]  # fmt: skip
     expected = [(f"in/{file.name}", [one.span for one in file.places]) for file in split.files if file.rows]
@@ -205,7 +207,7 @@ class Nights:
 
     def night(self, events: list[Any], command: str, n: int, settings: tuple[str, str], then: str) -> None:
         for event in events:
-            self.log.happens(*event, fixed=self.year.fixed())
+            self.log.happens(*event)
         rules = Rules(*settings, self.delay, then)
         year, waits = self.year, [*self.year.split.spans[self.year.trained :], *self.year.split.held]
         if command == "rewind" and year.trained:
@@ -243,8 +245,9 @@ class Nights:
         year, rules = self.year, Rules("take", "drop", self.delay, "stop")
         for name in [*self.log.files]:
             self.log.remove(name)
+        paths = (Path(file["path"]).name for file in files_in(state()["data"]["train"], RUN) if file["spans"])
         for file in year.split.files:
-            self.log.put(file.rows, file.name)
+            self.log.put(file.rows, next(paths) if file.rows else file.name)
         code = self.command(rules)
         while code == 3:
             code = self.command(rules, "--accept", state()["epochs"][-1]["span"])

@@ -9,6 +9,8 @@ from datetime import date, timedelta
 from typing import Any, NamedTuple
 
 FIRST = date(2026, 11, 20)
+BEFORE = " before"
+"""End of the name of a file that was replaced."""
 
 
 class Row(NamedTuple):
@@ -164,15 +166,27 @@ class Year:
             before, end = end, max([end, *(n + 1 for n in numbers)])
         return spans[:end], files
 
-    def fixed(self) -> set[str]:
-        """Names of final files that have rows to be trained on yet, so that they must not change."""
-        return {file.name for file in self.final()[1] if file.spans & {*self.split.spans[self.trained :]}}
+    def known_in(self, folder: Folder) -> tuple[list[str], list[Listed]]:
+        """Final spans and files. If one of the files that other spans share with these is another one, only the rows of
+        spans that were trained on are final, and all that is in the folder is looked at again."""
+        known, files = self.final()
+        trained = {*self.split.spans[: self.trained]}
+        if all(folder.get(file.name) == file.rows for file in files if file.spans - trained):
+            return known, files
+        left = []
+        for file in files:
+            if file.spans <= trained:
+                left.append(file)
+            elif file.spans & trained:
+                places = [at if at.span in {None, *trained} else Place(None) for at in file.places]
+                left.append(Listed(file.name + BEFORE, file.rows, places))
+        return self.split.spans[: self.trained], left
 
     def night(
         self, folder: Folder, rules: Rules, bad: Callable[[str], bool], as_is: str = "", without: str = ""
     ) -> int:
         """Exit code of a command. `bad`: true if the guard objects to a span. `as_is`, `without`: a span or ""."""
-        known, files = self.final()
+        known, files = self.known_in(folder)
         waits = {span: self.split.num_own(span) for span in self.split.spans if span not in known}
         if wrong := [one for one in (as_is, without) if one and one not in waits and one not in self.split.held]:
             raise Refused(f"{wrong[0]} does not wait")
@@ -196,7 +210,8 @@ class Year:
                     return 3
                 held = self.split.held | {span: ("guard", split.num_own(span), content_of(self.split, span))}
                 self.split = replace(self.split, held=held)
-                return self.night(folder, rules, bad) or 4
+                waits = {*self.split.spans, *held}.difference(self.final()[0])
+                return self.night(folder, rules, bad, *(one if one in waits else "" for one in (as_is, without))) or 4
             self._begun[self.trained] = self.split
             self.trained += 1
         return 4 if is_first else 0
@@ -210,7 +225,8 @@ class Year:
         """All that is there now: what is final as it was, and the other files of the folder, by name."""
         final, seen, unread = {file.name for file in files}, [], set()
         changed = [file for file in files if folder.get(file.name) != file.rows]
-        kept = [file.rows for file in files if file.rows and (file.name not in folder or file not in changed)]
+        there = [file for file in files if file.rows and not file.name.endswith(BEFORE)]
+        kept = [file.rows for file in there if file.name not in folder or file not in changed]
         for name, rows in sorted(folder.items()):
             if name not in final:
                 if rows is None and not self.split.files:
