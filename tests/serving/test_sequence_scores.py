@@ -17,8 +17,7 @@ from support.runs.evaluated_runs import bits_of, train_and_evaluate
 import pipeline
 from pipeline.models import BST, DIEN, DIN, MeanPooling
 from pipeline.serving.export import main as export_main
-from pipeline.serving.http.answer import answer_post
-from pipeline.serving.http.request import read_request
+from pipeline.serving.http.request import answer_post, read_request
 from pipeline.serving.score import main as score_main
 from pipeline.serving.servable import ONNX_FILE, REQUEST_FILE, RESPONSE_FILE
 from pipeline.serving.served_model import open_served
