@@ -11,7 +11,7 @@ from support.oracle.reference import Reference
 from pipeline.schedule import edges
 from pipeline.stages import train, write_back
 from pipeline.stages.plan import plan
-from pipeline.worker.placement import RingLengths
+from pipeline.worker.flight import RingLengths
 from pipeline.worker.stage_runner import StageRunner
 from pipeline.workflow import Category
 

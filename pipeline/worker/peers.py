@@ -16,7 +16,7 @@ from pipeline.records import I32, U64, Block, Examples, KeyRequest, OwnedKeys, R
 from pipeline.stages.dedup import KeyOwners
 from pipeline.stages.dedup_on_gpu import Pending
 from pipeline.stages.unite import STOPPED_ELSEWHERE, key_requests, unite
-from pipeline.worker.placement import Flight, expect
+from pipeline.worker.flight import Flight, expect
 from pipeline.worker.tiers import Membership
 
 REFUSED = -1

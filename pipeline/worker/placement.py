@@ -12,77 +12,18 @@ That `write_back` ends before the `prefetch` of the block that reuses the buffer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
 
 import numpy as np
 
 from pipeline.data.buffer import ReadBuffer
 from pipeline.device.device import Device
 from pipeline.preflight.sizes import Sizes
-from pipeline.records import (
-    DONE,
-    U32,
-    Block,
-    Event,
-    Examples,
-    FieldLayout,
-    KeyRequest,
-    OwnedKeys,
-    Plan,
-    Refusal,
-    Staged,
-    Trained,
-    Unique,
-)
+from pipeline.records import DONE, U32, Event, Examples, FieldLayout, OwnedKeys, Plan, Refusal, Staged, Unique
 from pipeline.stages.dedup import Workspace, dedup
 from pipeline.stages.dedup_on_gpu import GpuBuffer, GpuWorkspace, Pending, dedup_on_gpu
 from pipeline.stages.upload import upload, upload_part
-
-T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Flight:
-    """A block in flight, with the record returned by each stage; None until the stage has run."""
-
-    block: Block
-    examples: Examples | Refusal | None = None
-    unique: Unique | Pending | Refusal | None = None
-    key_requests: Sequence[KeyRequest | Refusal] | None = None
-    """With several workers: key requests to each owner, in rank order, until they are sent."""
-    owned_keys: OwnedKeys | Refusal | None = None
-    plan: Plan | Refusal | None = None
-    staged: Staged | None = None
-    trained: Trained | None = None
-
-
-def read_already(flights: Mapping[int, Flight], blocks: Mapping[int, Block]) -> dict[int, Flight]:
-    """Return the blocks of a new stretch that are still in their read buffers: those that were read, perhaps
-    deduplicated, and then refused."""
-    kept = (flight for flight in flights.values() if blocks.get(flight.block.number) == flight.block)
-    return {flight.block.number: Flight(flight.block, flight.examples, flight.unique) for flight in kept}
-
-
-def expect(kind: type[T], record: object) -> T:
-    """Return `record`, which must be of type `kind`. The edges of the schedule and the refusals guarantee that the
-    stage that makes it has run."""
-    assert isinstance(record, kind), f"expected {kind.__name__}, got {type(record).__name__}"
-    return record
-
-
-@dataclass(frozen=True, slots=True)
-class RingLengths:
-    """Number of buffers in each ring: the minimum that the edges of the schedule allow."""
-
-    read: int
-    staging: int
-    outgoing: int
-
-    @classmethod
-    def of(cls, look_ahead: int) -> RingLengths:
-        return cls(2 * look_ahead + 1, look_ahead + 1, look_ahead + 1)
+from pipeline.worker.flight import Flight, expect
 
 
 class OnHost:

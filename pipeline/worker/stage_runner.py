@@ -48,8 +48,9 @@ from pipeline.stages.unite import STOPPED_ELSEWHERE
 from pipeline.stages.write_back import write_back
 from pipeline.storage.places import Places
 from pipeline.storage.tier import write_first_rows
+from pipeline.worker.flight import Flight, RingLengths, expect, read_already
 from pipeline.worker.peers import FirstRefused, OtherWorkers, Peers
-from pipeline.worker.placement import Flight, OnGpu, OnHost, RingLengths, expect, read_already
+from pipeline.worker.placement import OnGpu, OnHost
 from pipeline.worker.tiers import Membership, Tiers
 from pipeline.worker.timed_tier import TimedTier
 from pipeline.workflow import Workflow

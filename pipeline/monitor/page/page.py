@@ -19,7 +19,7 @@ from pipeline.monitor.command import check_run
 from pipeline.monitor.live.lines import Ended, LiveLine, read_live
 from pipeline.monitor.page import tables
 from pipeline.monitor.page.curves import loss_plot, metric_plots, speed_plot, stage_use, time_use
-from pipeline.monitor.page.tables import head, key_figures, messages
+from pipeline.monitor.page.headline import head, key_figures, messages
 from pipeline.monitor.runs import result_of, settings_of
 from pipeline.monitor.story import Story, thinned
 from pipeline.storage.durable import own_checksum

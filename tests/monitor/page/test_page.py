@@ -12,9 +12,9 @@ from support.runs.live_lines import FakeRun, quickstart, resumed
 
 from pipeline.monitor.live.lines import Evaluated, Tick
 from pipeline.monitor.page.curves import time_use
+from pipeline.monitor.page.headline import state_of
 from pipeline.monitor.page.page import page, write_report
 from pipeline.monitor.page.plots import MAX_POINTS
-from pipeline.monitor.page.tables import state_of
 from pipeline.monitor.story import Story
 from pipeline.settings.optimizer import Plateau
 from pipeline.storage.lock import RunLock

@@ -16,7 +16,7 @@ from pipeline.errors import PipelineError
 from pipeline.records import Refusal, StageResult
 from pipeline.schedule import BlockSchedule, Task, edges
 from pipeline.stages import STAGES
-from pipeline.worker.placement import RingLengths
+from pipeline.worker.flight import RingLengths
 from pipeline.workflow import Workflow
 
 Edges = Callable[[str, int, int], list[Task]]
