@@ -21,9 +21,9 @@ from pipeline.commits.manifest import Commits, Manifest
 from pipeline.commits.reopen import keep_only
 from pipeline.commits.run_state import read_state
 from pipeline.driver.result import check_outputs
-from pipeline.machine.command import run_command
+from pipeline.machine.signals import run_command
 from pipeline.monitor.redrawn import track
-from pipeline.serving.inspect import check_servable
+from pipeline.serving.open_servable import check_servable
 from pipeline.serving.servable import SERVABLE_MANIFEST
 from pipeline.storage.files import Damaged, Files, refuse_links
 from pipeline.storage.lock import RunLock

@@ -17,7 +17,7 @@ FILES = {
 }
 
 DOORS = {
-    "cloudpickle": ("pipeline.cluster.model_class",),
+    "cloudpickle": ("pipeline.cluster.run_plugin",),
     "dask": ("pipeline.cluster",),
     "distributed": ("pipeline.cluster",),
     "zarr": ("pipeline.storage.log",),

@@ -15,7 +15,7 @@ from benchmarks.disk.limits import plain_writes
 from benchmarks.disk.rows import CHUNK_ROWS, LAYOUT, NUM_WORDS, TABLE, Store, chunks_of, make_rows
 from pipeline.commits.flush import flush
 from pipeline.commits.manifest import ChunkState, Commits, Manifest
-from pipeline.machine.memory import aligned_empty
+from pipeline.machine.limits import aligned_empty
 from pipeline.records import I64, U32
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.disk_speed import DiskSpeed, measure
@@ -25,7 +25,7 @@ from pipeline.storage.layout import row_keys
 from pipeline.storage.log import Log
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.policies import Uses
-from pipeline.storage.slab import Slab
+from pipeline.storage.tier import Slab
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from pipeline.kernels import cpu
-from pipeline.kernels.mix import mix
+from pipeline.kernels.hashing import mix
 from pipeline.records import I64, U32
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.log import TableFormat

@@ -14,7 +14,7 @@ from pipeline.kernels.row_rules import ADAM, adam_size
 from pipeline.kernels.rows import gather_rows, scatter_rows
 from pipeline.kernels.segment_sum import segment_sum
 from pipeline.kernels.update_rows import update_rows
-from pipeline.machine.memory import aligned_empty
+from pipeline.machine.limits import aligned_empty
 from pipeline.machine.threads import Threads
 from pipeline.records import F32, I32, TILE, U32, BatchIndex
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout

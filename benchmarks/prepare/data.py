@@ -12,7 +12,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from benchmarks.cases import CARDINALITIES
-from pipeline.kernels.mix import mix_reference
+from pipeline.kernels.hashing import mix_reference
 
 NUM_NUMBERS = 13
 ROWS_AT_ONCE = 1 << 18

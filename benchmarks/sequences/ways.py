@@ -14,7 +14,7 @@ from torch import nn
 
 from benchmarks.sequences.padded import Attention, Padded, Trainer, pad
 from pipeline.models import DIN
-from pipeline.models.sequence import SequenceValues
+from pipeline.models.ragged import SequenceValues
 
 ITEMS, CATEGORIES = 50_000, 500
 

@@ -113,7 +113,7 @@ def values_of(keys_FN: U64) -> I64:
 
 
 def unmix(mixed_N: U64) -> U64:
-    """Inverse of `pipeline.kernels.mix`."""
+    """Inverse of `pipeline.kernels.hashing`."""
     x = mixed_N
     for shift, factor in ((31, 0x94D049BB133111EB), (27, 0xBF58476D1CE4E5B9), (30, 1)):
         bits = x >> np.uint64(shift)

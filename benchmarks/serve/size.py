@@ -18,7 +18,7 @@ from benchmarks.serve.load import body_of, closed_loop
 from benchmarks.serve.requests import CANDIDATES
 from benchmarks.serve.servables import NUM_FIELDS, check_space, write_servable
 from benchmarks.serve.server import Server
-from pipeline.serving.http.answer import probe
+from pipeline.serving.http.request import probe
 from pipeline.serving.servable import OpenedServable
 from pipeline.serving.served_model import open_served
 

@@ -22,8 +22,7 @@ from pipeline.cluster.address import OFF, free_address
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.dashboard import PlainNanny, dashboard_options, mount
 from pipeline.cluster.local import settings_of_start
-from pipeline.cluster.noise import silence_lost_connections
-from pipeline.cluster.run_plugin import RunPlugin
+from pipeline.cluster.run_plugin import RunPlugin, silence_lost_connections
 from pipeline.cluster.waits import CLOSE_SECONDS, NOTE_SECONDS, close_in_time, in_time
 from pipeline.device.gpu import identify
 from pipeline.errors import PipelineError

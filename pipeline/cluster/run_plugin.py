@@ -1,14 +1,22 @@
 """The code of a run in the process of one of several Dask workers: a plugin that holds the worker's part of the run,
 and the functions that Dask calls in that process. `token` identifies the run; the functions raise if that run is not
-open."""
+open. The process has neither the module nor the file of a user's model class: the class comes as bytes.
+
+Log records of lost connections are filtered. When a process is killed or was paused, Dask's coroutines fail. asyncio
+would log a traceback for each one that is not awaited, and Dask's scheduler a critical record when it sends to a client
+that is gone. The driver reports a lost worker in one line.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import pickle
 import platform
 import signal
 import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,11 +25,10 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import Any, TypeVar
 
+import cloudpickle
 import psutil
 from distributed import WorkerPlugin, get_worker
 
-from pipeline.cluster.model_class import from_bytes
-from pipeline.cluster.noise import silence_lost_connections
 from pipeline.cluster.threads import stage_threads
 from pipeline.comm.collective import TwoLevels
 from pipeline.comm.group import Group, GroupSettings, Store
@@ -34,6 +41,7 @@ from pipeline.errors import FileChanged, LostTouch, OutOfTurn
 from pipeline.machine.limits import memory_limits
 from pipeline.machine.process import keep_freed_memory
 from pipeline.machine.threads import share_of
+from pipeline.own_code.code import is_own
 from pipeline.records import Rank, StageResult
 from pipeline.stages import STAGES
 from pipeline.storage.files import Files
@@ -41,6 +49,50 @@ from pipeline.storage.reader import allow_many_files
 from pipeline.worker.tiers import Membership, WorkerConfig
 from pipeline.worker.worker import Worker
 from pipeline.workflow import Workflow, kind_name
+
+LOGGERS = ("asyncio", "distributed.scheduler")
+"""Loggers that emit such records. A filter on a logger works with any handlers of the process."""
+CONNECTIONS = ("distributed.", "tornado.")
+"""Packages whose exceptions indicate a broken connection."""
+
+
+def silence_lost_connections() -> None:
+    """Stop asyncio and Dask from logging exceptions of broken connections in this process. May be called twice."""
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(_is_no_lost_connection)
+
+
+def _is_no_lost_connection(record: logging.LogRecord) -> bool:
+    kind = record.exc_info[0] if record.exc_info else None
+    return kind is None or not kind.__module__.startswith(CONNECTIONS)
+
+
+def to_bytes(kind: Any) -> bytes:
+    """Pickle a model class, with the code of all modules outside this package and the installed libraries. Raises
+    ValueError if it refers to something that cannot be pickled."""
+    left = sys.modules.keys() - cloudpickle.list_registry_pickle_by_value()
+    own = {m.__name__: m for m in [*sys.modules.values()] if is_own(m) and m.__name__ in left}
+    for module in own.values():
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(kind))
+    except Exception as error:
+        raise ValueError(
+            f"model.kind {kind.__qualname__} cannot be sent to workers, which are separate processes: {error}; train "
+            "with one worker, in this process, or import what it uses within its methods"
+        ) from error
+    finally:
+        for module in own.values():
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def from_bytes(pickled: bytes) -> Any:
+    """Make a class of `to_bytes`. Raises ValueError if that fails in this process."""
+    try:
+        return pickle.loads(pickled)
+    except Exception as error:
+        raise ValueError(f"model.kind cannot be made in this worker: {type(error).__name__}: {error}") from error
+
 
 T = TypeVar("T")
 NAME = "pipeline"

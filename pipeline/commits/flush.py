@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.commits.manifest import ChunkState, Manifest
-from pipeline.kernels.row_hash import add_row_hashes
+from pipeline.kernels.hashing import add_row_hashes
 from pipeline.records import I64, U32, U64
 from pipeline.storage.files import checksum
 from pipeline.storage.key_map import DEVICE, DISK, HOST, row_of, tier_of

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import DTypeLike, NDArray
 
-from pipeline.machine.memory import aligned_empty
+from pipeline.machine.limits import aligned_empty
 from pipeline.records import I64
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pipeline.machine.memory import ALIGNMENT, aligned_empty
+from pipeline.machine.limits import ALIGNMENT, aligned_empty
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import Block, Examples
 

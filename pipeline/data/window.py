@@ -15,7 +15,7 @@ from pipeline.data.groups import Chunk
 from pipeline.data.histories import Histories
 from pipeline.data.outside import Outside
 from pipeline.kernels import assemble
-from pipeline.machine.memory import aligned_empty
+from pipeline.machine.limits import aligned_empty
 from pipeline.machine.threads import Threads, cut_range
 from pipeline.records import F32, I64, U64, Array
 

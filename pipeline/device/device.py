@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from pipeline.machine import limits
-from pipeline.machine.memory import aligned_empty
+from pipeline.machine.limits import aligned_empty
 from pipeline.records import DONE, Array, Event, StageCall
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.cluster.address import ANY_PORT
 from pipeline.cluster.crew import WorkerSpec
-from pipeline.cluster.model_class import to_bytes
+from pipeline.cluster.run_plugin import to_bytes
 from pipeline.data.source import Source
 from pipeline.device.device import RAM, Device
 from pipeline.device.gpu import GpuInfo, GpusOfWorkers, choose, gets_gpu, read_gpus

@@ -11,8 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.features.settings import Bucket
-from pipeline.features.side_files import SideFile
-from pipeline.features.values import doubles, expect
+from pipeline.features.side_files import SideFile, doubles, expect
 
 LARGEST = 1 << 64
 """Bound above which all values share one bucket under Criteo's rule."""

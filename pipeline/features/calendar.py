@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.features.settings import Calendar
-from pipeline.features.side_files import SideFile
-from pipeline.features.values import expect
+from pipeline.features.side_files import SideFile, expect
 from pipeline.files.plausible import local_times, parsed, timestamps
 from pipeline.files.types import kind_of, value_of
 

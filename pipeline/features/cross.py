@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from pipeline.features.hashes import hashes_of
 from pipeline.features.settings import Cross
-from pipeline.features.side_files import SideFile
-from pipeline.features.values import expect
+from pipeline.features.side_files import SideFile, expect
 from pipeline.kernels import hashing
 from pipeline.records import U64
 

@@ -13,7 +13,7 @@ from pipeline.features.settings import Rare
 from pipeline.features.side_files import COLUMNS, COUNT, VALUE, SideFile, read_columns
 from pipeline.files.types import NOTHING, kind_of
 from pipeline.kernels import hashing
-from pipeline.kernels.key_set import fill_set, replace_keys, set_size
+from pipeline.kernels.key_table import fill_set, replace_keys, set_size
 from pipeline.records import U64
 from pipeline.settings import read_json
 

@@ -9,8 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.features.settings import Standardize
-from pipeline.features.side_files import SideFile
-from pipeline.features.values import doubles, expect
+from pipeline.features.side_files import SideFile, doubles, expect
 
 
 def types(feature: Standardize, found: Sequence[pa.DataType], side: SideFile) -> list[pa.DataType]:

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from pipeline.files.find import DataFile
 from pipeline.files.types import as_python, is_list, kind_of, value_of
 from pipeline.init.forms import Form, nested_note
-from pipeline.prepare.schema import Role
-from pipeline.prepare.times import DAYS, micros_of
+from pipeline.prepare.schema import DAYS, Role, micros_of
 from pipeline.records import I32, I64
 
 THINGS = (

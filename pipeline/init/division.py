@@ -21,7 +21,7 @@ from pipeline.init.choice import Choice, label_of_rows, of_role
 from pipeline.init.columns import Column, Look
 from pipeline.init.values import EPOCH, F8, clock_in
 from pipeline.prepare.main import aligned
-from pipeline.prepare.times import DAY, DAYS, forms_of, micros_of
+from pipeline.prepare.schema import DAY, DAYS, forms_of, micros_of
 from pipeline.records import I64
 from pipeline.settings import SPLITS
 

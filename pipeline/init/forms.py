@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.prepare.lines import RefusedLine
-from pipeline.prepare.schema import Role
-from pipeline.prepare.times import forms_of
+from pipeline.prepare.schema import Role, forms_of
 from pipeline.prepare.values import JSON, lists_of
 
 SPELLINGS = (

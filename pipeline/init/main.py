@@ -344,7 +344,3 @@ def _range(column: Column, is_time: bool) -> str:
     low, high = column.minimum + 0, column.maximum + 0
     # A number truncated by the table would be misread.
     return found if len(found := f"{low:.6g} to {high:.6g}") <= RANGE_WIDTH else f"{low:.3g} to {high:.3g}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

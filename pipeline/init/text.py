@@ -28,10 +28,9 @@ from pipeline.prepare.heads import OBJECTS, check_heads, has_rows
 from pipeline.prepare.json_lines import json_parser, nested, read_objects
 from pipeline.prepare.lines import RefusedLine, Text, parse_lines
 from pipeline.prepare.read import SourcePart, parts, place_of
-from pipeline.prepare.schema import Role, roles_of
+from pipeline.prepare.schema import DAYS, Role, roles_of
 from pipeline.prepare.stretches import Piece, codec_of, first_line, is_stream, open_text, stretches
 from pipeline.prepare.text import has_backslashes, with_doubled_quotes
-from pipeline.prepare.times import DAYS
 from pipeline.records import I64
 
 LOOKED_AT_FILES = 48

@@ -19,8 +19,7 @@ from pipeline.files.plausible import MAX_OUTSIDE, UNITS, parsed
 from pipeline.files.types import is_list
 from pipeline.init.columns import Look, decoded
 from pipeline.prepare.draft import DraftedTime, suffixes
-from pipeline.prepare.schema import Role
-from pipeline.prepare.times import forms_of
+from pipeline.prepare.schema import Role, forms_of
 
 F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]

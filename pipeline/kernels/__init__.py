@@ -1,8 +1,10 @@
-"""Kernels of all hot operations, one file per operation: plain reference, CPU kernel and CUDA kernel side by side.
+"""Kernels of all hot operations; those that belong together share a file: plain reference, CPU kernel and CUDA kernel
+side by side.
 
 CPU kernels run without the GIL. All kernels write into arrays that the caller passes. They are compiled once and cached
 on disk. An operation runs where the memory of its arrays is (`launch.on_host`). Fastmath is off because it lets the
-compiler reorder additions, which changes the bits of a result.
+compiler reorder additions, which changes the bits of a result. Compiled loops do not check bounds, so kernels check the
+sizes of their arrays at their entry (`need`).
 """
 
 import hashlib
@@ -46,3 +48,21 @@ def gpu_blocks_of(threads: int, at_once: int) -> Any:
 
 cpu = njit(nogil=True, cache=True, error_model="numpy", boundscheck=CHECKS_BOUNDS)
 gpu = gpu_blocks_of(BLOCK_THREADS, BLOCKS_AT_ONCE)
+
+
+def need(room: int, used: int) -> None:
+    """Raise IndexError, with both numbers, if a kernel would access more items than an array has: a bug in the caller.
+    A slice beyond the end of an array has fewer items than its bounds suggest."""
+    if room < used:
+        raise IndexError("an array is too short for a kernel: number of items, number that it uses", room, used)
+
+
+need_cpu = cpu(need)
+"""`need` for compiled code. Calling it from Python is slower than calling `need`."""
+
+
+@cpu
+def need_index(index: int, room: int) -> None:
+    """Raise IndexError, with both numbers, if the index is out of range. For code that computes addresses itself."""
+    if index < 0 or index >= room:
+        raise IndexError("an index of a kernel is out of range: index, and number of items", index, room)

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.kernels import cpu
-from pipeline.kernels.arithmetic import power, product
-from pipeline.kernels.row_rules import EPS, L2, SIZE, adam_weight
+from pipeline.kernels.row_rules import EPS, L2, SIZE, adam_weight, power, product
 from pipeline.records import F32, I32
 
 NEGLIGIBLE = 1e-12

@@ -12,8 +12,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels import cpu
-from pipeline.kernels.room import need_cpu
+from pipeline.kernels import cpu, need_cpu
 from pipeline.records import F32, I64, U64, Array
 
 U8 = NDArray[np.uint8]

@@ -21,13 +21,11 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from pipeline.kernels import cpu, gpu
+from pipeline.kernels import cpu, gpu, need
 from pipeline.kernels.absent_adam import GROUP, LANES, adam_absent, adam_absent_rows
-from pipeline.kernels.arithmetic import power, product
 from pipeline.kernels.hint import prefetch_ahead
 from pipeline.kernels.launch import lanes_for, launch, on_host
-from pipeline.kernels.room import need
-from pipeline.kernels.row_rules import ADAGRAD, ADAM, EPS, L2, SGD, SIZE, adagrad_weight
+from pipeline.kernels.row_rules import ADAGRAD, ADAM, EPS, L2, SGD, SIZE, adagrad_weight, power, product
 from pipeline.records import F32, I32, U32
 
 SORTED = 64

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels import cpu
+from pipeline.kernels import cpu, need_cpu
 from pipeline.kernels.hint import prefetch_line
-from pipeline.kernels.room import need_cpu
 from pipeline.records import I32, I64, RESERVED, TILE, U32, U64
 
 U16 = NDArray[np.uint16]

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from pipeline.kernels import cpu, gpu
+from pipeline.kernels import cpu, gpu, need
 from pipeline.kernels.launch import array_library, launch
-from pipeline.kernels.room import need
 from pipeline.records import I32, RESERVED, TILE, U64, Array
 
 UNSEEN = np.int32(2**31 - 1)

@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels import cpu
-from pipeline.kernels.room import need_cpu
+from pipeline.kernels import cpu, need_cpu
 from pipeline.records import I64, U64
 
 F64 = NDArray[np.float64]

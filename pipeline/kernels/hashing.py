@@ -3,6 +3,9 @@
 The key of an integer is a bijection of the value within its table, so two integers of a table never share a key
 (except the one value that would have the reserved key). Texts are hashed with 64-bit MurmurHash2. 2**64 - 1 is reserved
 (it means "no key" in maps and on disk) and is never returned.
+
+`mix` is SplitMix64's output function (Steele, Lea and Flood, OOPSLA 2014), a bijection on 64 bits with good avalanche.
+The hash of rows is the sum, modulo 2^128, of the 128-bit hashes of all rows; it does not depend on their order.
 """
 
 from __future__ import annotations
@@ -15,10 +18,23 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from pipeline.kernels import cpu
-from pipeline.kernels.mix import mix, mix_reference
-from pipeline.kernels.room import need_cpu
-from pipeline.records import I32, I64, RESERVED, U64, Array
+from pipeline.kernels import cpu, need_cpu
+from pipeline.records import I32, I64, RESERVED, U32, U64, Array
+
+
+def mix_reference(x: int) -> int:
+    mask = (1 << 64) - 1
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & mask
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & mask
+    return x ^ (x >> 31)
+
+
+@cpu
+def mix(x: np.uint64) -> np.uint64:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
 
 WORD_BYTES = 8
 
@@ -154,3 +170,33 @@ def hash_strings_reference(data: Array, offsets: I32 | I64, salt: np.uint64, out
     ends = offsets.tolist()
     texts = [data[b:e].tobytes() for b, e in pairwise(ends)]
     out[:] = [hash_bytes_reference(text, int(salt)) for text in texts]
+
+
+SEEDS = (0x243F6A8885A308D3, 0x13198A2E03707344)
+PRIME = 0x100000001B3
+
+
+def row_hash_reference(words: list[int]) -> int:
+    """128-bit hash of a row's words: two chains of SplitMix64's output function with different starts."""
+    mask = (1 << 64) - 1
+    high, low = SEEDS
+    for word in words:
+        high = mix_reference((high * PRIME + word) & mask)
+        low = mix_reference((low + word * PRIME) & mask)
+    return high << 64 | low
+
+
+@cpu
+def add_row_hashes(rows_UW: U32, num_words: int, total: U64) -> None:
+    """Add the hashes of the rows' first `num_words` words to `total` [2], high and low."""
+    need_cpu(rows_UW.shape[1], num_words)
+    prime = np.uint64(PRIME)
+    for u in range(rows_UW.shape[0]):
+        high = np.uint64(SEEDS[0])
+        low = np.uint64(SEEDS[1])
+        for w in range(num_words):
+            word = np.uint64(rows_UW[u, w])
+            high = mix(high * prime + word)
+            low = mix(low + word * prime)
+        total[1] += low
+        total[0] += high + (np.uint64(1) if total[1] < low else np.uint64(0))

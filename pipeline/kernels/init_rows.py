@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from pipeline.kernels import cpu, gpu
+from pipeline.kernels import cpu, gpu, need, need_cpu
+from pipeline.kernels.hashing import mix, mix_reference
 from pipeline.kernels.launch import launch, on_host
-from pipeline.kernels.mix import mix, mix_reference
-from pipeline.kernels.room import need, need_cpu
 from pipeline.records import I32, U32, U64
 
 

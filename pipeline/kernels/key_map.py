@@ -27,10 +27,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from pipeline.kernels import cpu
+from pipeline.kernels import cpu, need_cpu
+from pipeline.kernels.hashing import mix
 from pipeline.kernels.hint import AHEAD, LINE_BYTES, equal_words, prefetch_line, trailing_zeros
-from pipeline.kernels.mix import mix
-from pipeline.kernels.room import need_cpu
 from pipeline.records import I64, U64
 
 PARTITION_BITS = 8

@@ -1,4 +1,10 @@
-"""Unique keys of arrays, in order of first appearance. The result is the same for any number of threads."""
+"""Tables of keys: the unique keys of arrays, in order of first appearance, with the same result for any number of
+threads.
+
+And sets of keys, and replacement of the keys that are, or are not, in one; key filters with one bit per hash value,
+which pass all keys that were inserted, and few others (Bloom 1970, with one hash); and the latest occurrence of each
+key in a sequence of occurrences that are numbered in order.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipeline.kernels import cpu, need_cpu, need_index
 from pipeline.kernels.dedup import RUN, refill_table, renumber, unique_keys
+from pipeline.kernels.hashing import mix
+from pipeline.kernels.hint import AHEAD, prefetch_line
 from pipeline.machine.threads import Threads
-from pipeline.records import I32, U32, U64
+from pipeline.records import I32, I64, RESERVED, U32, U64
 
 ENTRIES_PER_KEY, ENTRIES_PER_KEY_OF_A_BLOCK = 16, 8
 """Minimum number of table entries (4 bytes each) per key. Looking up a key that is not at its first place costs several
@@ -99,3 +108,120 @@ def number_parts(parts: Sequence[KeyRange], tables: Sequence[KeyTable], threads:
 
 def _renumber(part: KeyRange, numbers_P: I32, threads: Threads) -> None:
     threads.split(len(part.keys_V), lambda a, b: renumber(part.own_V[a:b], numbers_P, part.inverse_V[a:b]))
+
+
+def set_size(num_keys: int) -> int:
+    """Number of table entries for a set: a power of two, at least twice the number of keys."""
+    return 1 << max(1, (2 * num_keys - 1).bit_length())
+
+
+@cpu
+def fill_set(keys_M: U64, table_E: U64) -> None:
+    """Fill the table [E] with these keys, using linear probing. E is a power of two above M. Keys are hashes, so the
+    low bits of a key select its place."""
+    table_E[:] = RESERVED
+    mask = np.uint64(table_E.size - 1)
+    for key in keys_M:
+        at = key & mask
+        while table_E[at] != RESERVED and table_E[at] != key:
+            at = (at + np.uint64(1)) & mask
+        table_E[at] = key
+
+
+@cpu
+def replace_keys(keys_N: U64, table_E: U64, if_in: bool, by: np.uint64) -> None:
+    """Replace each key [N] that is in the set or, if `if_in` is false, each key that is not."""
+    mask = np.uint64(table_E.size - 1)
+    for i in range(keys_N.size):
+        at = keys_N[i] & mask
+        while table_E[at] != RESERVED and table_E[at] != keys_N[i]:
+            at = (at + np.uint64(1)) & mask
+        if (table_E[at] != RESERVED) == if_in:
+            keys_N[i] = by
+
+
+BITS_PER_KEY = 16
+"""Minimum number of bits per key. At most one in 16 of the other keys passes."""
+
+
+def num_words(num_keys: int) -> int:
+    """Number of uint64 words of a filter for `num_keys` keys: a power of two."""
+    return 1 << max(0, (BITS_PER_KEY * num_keys - 1).bit_length() - 6)
+
+
+@cpu
+def put_keys(keys_N: U64, bits_W: U64) -> None:
+    """Insert keys into a filter. Its words are initially 0."""
+    six, mask = np.uint64(6), np.uint64(bits_W.size - 1)
+    for key in keys_N:
+        hashed = mix(key)
+        bits_W[hashed >> six & mask] |= np.uint64(1) << (hashed & np.uint64(63))
+
+
+@cpu
+def pass_keys(keys_U: U64, at_N: I64, bits_W: U64, passes_N: np.ndarray) -> None:
+    """Write to `passes_N` whether the filter passes each of the keys at positions `at_N`."""
+    need_cpu(passes_N.size, at_N.size)
+    six, mask = np.uint64(6), np.uint64(bits_W.size - 1)
+    for n in range(at_N.size):
+        need_index(at_N[n], keys_U.size)
+        hashed = mix(keys_U[at_N[n]])
+        passes_N[n] = bits_W[hashed >> six & mask] >> (hashed & np.uint64(63)) & np.uint64(1)
+
+
+NO_EARLIER = -1
+"""Value that means that a key did not occur before."""
+ENTRY_BYTES = 16
+
+
+def link_keys_reference(keys: Sequence[int], first: int, newest: dict[int, int]) -> list[int]:
+    """Return the latest earlier occurrence of each key, and record key n as occurrence `first` + n in `newest`."""
+    earlier = [newest.get(key, NO_EARLIER) for key in keys]
+    newest.update({key: first + n for n, key in enumerate(keys)})
+    return earlier
+
+
+@cpu
+def _prefetch_entry(base: int, keys_U: U64, n: int, mask: np.uint64) -> None:
+    """Prefetch the first place of key n, if there is such a key."""
+    if n < keys_U.size:
+        prefetch_line(base + np.int64(mix(keys_U[n]) & mask) * ENTRY_BYTES)
+
+
+@cpu
+def link_keys(keys_U: U64, first: int, table_E2: I64, earlier_U: I64) -> int:
+    """Fill `earlier_U` with the latest earlier occurrence of each key, or NO_EARLIER, and record key n as occurrence
+    `first` + n. Returns the number of keys added to the table.
+
+    `table_E2`: pairs of a key, as int64, and its latest occurrence, with open addressing; NO_EARLIER marks an empty
+    entry. E is a power of two, and the table must have room for all keys.
+    """
+    need_cpu(earlier_U.size, keys_U.size)
+    mask, base = np.uint64(table_E2.shape[0] - 1), table_E2.ctypes.data
+    added = 0
+    for n in range(keys_U.size):
+        _prefetch_entry(base, keys_U, n + AHEAD, mask)
+        key, at = np.int64(keys_U[n]), np.int64(mix(keys_U[n]) & mask)
+        while table_E2[at, 1] != NO_EARLIER and table_E2[at, 0] != key:
+            at = (at + 1) & np.int64(mask)
+        earlier_U[n] = table_E2[at, 1]
+        added += table_E2[at, 1] == NO_EARLIER
+        table_E2[at, 0] = key
+        table_E2[at, 1] = first + n
+    return added
+
+
+@cpu
+def enter_live(from_E2: I64, first: int, table_E2: I64) -> int:
+    """Copy the keys of a table whose latest occurrence is `first` or later into an empty table. Returns their number.
+    Both tables are accessed in about the same order."""
+    mask = np.uint64(table_E2.shape[0] - 1)
+    entered = 0
+    for e in range(from_E2.shape[0]):
+        if from_E2[e, 1] >= first:
+            at = np.int64(mix(np.uint64(from_E2[e, 0])) & mask)
+            while table_E2[at, 1] != NO_EARLIER:
+                at = (at + 1) & np.int64(mask)
+            table_E2[at, 0], table_E2[at, 1] = from_E2[e, 0], from_E2[e, 1]
+            entered += 1
+    return entered

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.kernels import cpu
-from pipeline.kernels.room import need, need_cpu
+from pipeline.kernels import cpu, need, need_cpu
 from pipeline.machine.threads import Threads
 from pipeline.records import I32, I64, U64
 

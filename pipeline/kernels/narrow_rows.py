@@ -20,7 +20,7 @@ import numpy as np
 from numba import cuda
 from numpy.typing import NDArray
 
-from pipeline.kernels import cpu, gpu
+from pipeline.kernels import cpu, gpu, need, need_cpu, need_index
 from pipeline.kernels.half_lanes import (
     LANES_OF_HALVES,
     copy_word,
@@ -29,11 +29,10 @@ from pipeline.kernels.half_lanes import (
     widen_bfloat16s,
     widen_float16s,
 )
+from pipeline.kernels.hashing import mix, mix_reference
 from pipeline.kernels.hint import prefetch_ahead
 from pipeline.kernels.init_rows import GOLDEN
 from pipeline.kernels.launch import lanes_for, launch, on_host
-from pipeline.kernels.mix import mix, mix_reference
-from pipeline.kernels.room import need, need_cpu, need_index
 from pipeline.kernels.update_rows import update_rows_cpu
 from pipeline.records import F32, I32, U32
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import cuda
 
-from pipeline.kernels import cpu, gpu
+from pipeline.kernels import cpu, gpu, need
 from pipeline.kernels.hint import AHEAD, prefetch_row
 from pipeline.kernels.launch import lanes_for, launch, on_host
-from pipeline.kernels.room import need
 from pipeline.records import F32, I32
 
 

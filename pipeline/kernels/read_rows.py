@@ -13,9 +13,8 @@ import numpy as np
 from numba import carray, types
 from numpy.typing import NDArray
 
-from pipeline.kernels import cpu
+from pipeline.kernels import cpu, need_cpu, need_index
 from pipeline.kernels.hint import prefetch_ahead
-from pipeline.kernels.room import need_cpu, need_index
 from pipeline.kernels.tag import tag_factors, tag_of, tag_reference
 from pipeline.records import I32, I64, U32
 

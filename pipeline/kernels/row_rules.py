@@ -1,4 +1,6 @@
-"""Arithmetic of the row optimizers: one weight, one step. All kernels that update rows share it, on CPU and GPU.
+"""Arithmetic of the row optimizers: one weight, one step. All kernels that update rows share it, on CPU and GPU, with
+the same bits: a CUDA compiler may fuse a multiplication and an addition into one operation with a single rounding, so
+`product` is always rounded separately, as on the CPU. Sums, quotients and square roots are correctly rounded on both.
 
 A rule is identified by a small number. Besides the gradient, it uses four numbers of the step (`rates_T4`) and four of
 the rule (`settings`), all in the dtype of the weights:
@@ -14,9 +16,54 @@ import math
 from typing import Any
 
 import numpy as np
+from numba import types
+from numba.cuda import libdevice
+from numba.extending import overload
 
 from pipeline.kernels import cpu
-from pipeline.kernels.arithmetic import product
+
+
+def product(a: Any, b: Any) -> Any:
+    """a * b in float32, or in float64 if either is."""
+    return a * b
+
+
+@overload(product, target="cpu")
+def _product_on_cpu(a: Any, b: Any) -> Any:
+    # Numba requires the same annotations on both functions.
+    def rounded(a: Any, b: Any) -> Any:
+        return a * b
+
+    return rounded
+
+
+@overload(product, target="cuda")
+def _product_on_gpu(a: Any, b: Any) -> Any:
+    if types.float64 in (a, b):
+
+        def rounded(a: Any, b: Any) -> Any:
+            return libdevice.dmul_rn(a, b)
+
+    else:
+
+        def rounded(a: Any, b: Any) -> Any:
+            return libdevice.fmul_rn(a, b)
+
+    return rounded
+
+
+@cpu
+def power(base: float, exponent: int) -> float:
+    """base ** exponent by squaring, for exponents >= 0. The `pow` functions of different libraries do not agree bit for
+    bit."""
+    result = 1.0
+    while exponent > 0:
+        if exponent & 1:
+            result = product(result, base)
+        base = product(base, base)
+        exponent >>= 1
+    return result
+
 
 SGD, ADAGRAD, ROWWISE_ADAGRAD, ADAM, FTRL = range(5)
 RULE_NUMBERS = {"sgd": SGD, "adagrad": ADAGRAD, "rowwise_adagrad": ROWWISE_ADAGRAD, "adam": ADAM, "ftrl": FTRL}

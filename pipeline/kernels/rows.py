@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from pipeline.kernels import cpu, gpu
-from pipeline.kernels.hint import prefetch_ahead
+from pipeline.kernels import cpu, gpu, need, need_index
+from pipeline.kernels.hint import finish_streams, prefetch_ahead, stream_row, streams_by
 from pipeline.kernels.launch import lanes_for, launch, on_host
-from pipeline.kernels.room import need, need_index
-from pipeline.kernels.stream import finish_streams, stream_row, streams_by
 from pipeline.records import I32, I64, U32
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numba import cuda, float32, int32
 
-from pipeline.kernels import cpu, gpu, gpu_blocks_of
-from pipeline.kernels.arithmetic import product
+from pipeline.kernels import cpu, gpu, gpu_blocks_of, need
 from pipeline.kernels.hint import AHEAD, prefetch_line, prefetch_row
 from pipeline.kernels.launch import MAX_BLOCKS, array_library, lanes_for, launch, launch_blocks, on_host
-from pipeline.kernels.room import need
+from pipeline.kernels.row_rules import product
 from pipeline.records import F32, I32, TILE
 
 LONG = 128

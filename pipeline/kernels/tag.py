@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.kernels import cpu
-from pipeline.kernels.mix import mix, mix_reference
+from pipeline.kernels.hashing import mix, mix_reference
 from pipeline.records import U32
 
 CONSTANT = 0x9E3779B9

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.area import NEGATIVE, NUM_SUMS, POSITIVE, TWICE, add_sorted, end_tie
-from pipeline.kernels.merge_bins import merge_bins
+from pipeline.kernels.area import NEGATIVE, NUM_SUMS, POSITIVE, TWICE, add_sorted, end_tie, merge_bins
 from pipeline.records import F32, F64, U32, U64
 
 MOST_BINS = 1 << 22

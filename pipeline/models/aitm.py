@@ -10,9 +10,8 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.args import whole, widths
 from pipeline.models.losses import binary_cross_entropy, weighted_mean
-from pipeline.models.mlp import Deep, draw, mlp, side_by_side, width_of
+from pipeline.models.mlp import Deep, draw, mlp, side_by_side, whole, width_of, widths
 from pipeline.models.shared_bottom import Towers
 
 

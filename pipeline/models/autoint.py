@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, einsum, nn
 
-from pipeline.models.args import whole
-from pipeline.models.mlp import draw
+from pipeline.models.mlp import draw, whole
 
 
 class AutoInt(nn.Module):

@@ -11,9 +11,8 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.args import flag, one_of, probability, whole
 from pipeline.models.history import History, HistoryModel, Sizes
-from pipeline.models.mlp import ACTIVATIONS, Deep, draw
+from pipeline.models.mlp import ACTIVATIONS, Deep, draw, flag, one_of, probability, whole
 from pipeline.models.ragged import Buckets, Segments, rearrange
 
 POOLINGS = ("target", "mean", "sum")

@@ -9,8 +9,7 @@ from typing import Unpack
 import torch
 from torch import Tensor, einsum, nn
 
-from pipeline.models.args import one_of, whole
-from pipeline.models.mlp import Deep, draw, mlp, side_by_side, width_of
+from pipeline.models.mlp import Deep, draw, mlp, one_of, side_by_side, whole, width_of
 
 
 class CrossAndDeep(nn.Module):

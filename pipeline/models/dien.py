@@ -13,13 +13,11 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 from torch.nn.utils.rnn import PackedSequence
 
-from pipeline.models.args import at_least_zero, one_of
 from pipeline.models.din import AttentionUnit, UnitAndDeep, take_unit
 from pipeline.models.history import History, HistoryModel, Sizes
 from pipeline.models.losses import Output, binary_cross_entropy, weighted_mean
-from pipeline.models.mlp import draw, mlp
-from pipeline.models.ragged import TimeMajor
-from pipeline.models.sequence import SequenceValues
+from pipeline.models.mlp import at_least_zero, draw, mlp, one_of
+from pipeline.models.ragged import SequenceValues, TimeMajor
 
 GATES = ("augru", "agru", "aigru")
 

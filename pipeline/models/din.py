@@ -10,9 +10,8 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.args import flag
 from pipeline.models.history import History, HistoryModel, Sizes
-from pipeline.models.mlp import Deep, mlp
+from pipeline.models.mlp import Deep, flag, mlp
 from pipeline.models.ragged import Segments
 
 

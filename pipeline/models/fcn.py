@@ -6,9 +6,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.args import probability, whole
 from pipeline.models.losses import Output, binary_cross_entropy
-from pipeline.models.mlp import draw
+from pipeline.models.mlp import draw, probability, whole
 
 
 class FCN(nn.Module):

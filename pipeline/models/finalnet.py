@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from pipeline.models.args import one_of, probability, widths
 from pipeline.models.losses import Output, binary_cross_entropy
-from pipeline.models.mlp import draw, side_by_side, width_of
+from pipeline.models.mlp import draw, one_of, probability, side_by_side, width_of, widths
 
 
 class FinalNet(nn.Module):

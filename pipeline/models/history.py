@@ -9,10 +9,8 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.args import whole
-from pipeline.models.mlp import Deep, mlp, side_by_side
-from pipeline.models.ragged import Segments, TimeMajor
-from pipeline.models.sequence import SequenceValues
+from pipeline.models.mlp import Deep, mlp, side_by_side, whole
+from pipeline.models.ragged import Segments, SequenceValues, TimeMajor
 
 Sizes = Mapping[str, Sequence[int]]
 """Number of list columns and number of lists of numbers of each sequence, by name."""

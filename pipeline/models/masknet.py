@@ -10,8 +10,7 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.args import one_of, probability, whole, widths
-from pipeline.models.mlp import ACTIVATIONS, Deep, draw, mlp, side_by_side, width_of
+from pipeline.models.mlp import ACTIVATIONS, Deep, draw, mlp, one_of, probability, side_by_side, whole, width_of, widths
 
 
 class MaskNet(nn.Module):

@@ -9,8 +9,7 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.args import whole, widths
-from pipeline.models.mlp import Deep, side_by_side, width_of
+from pipeline.models.mlp import Deep, side_by_side, whole, width_of, widths
 from pipeline.models.mmoe import Experts, Gate
 from pipeline.models.shared_bottom import Towers
 

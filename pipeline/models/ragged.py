@@ -1,4 +1,5 @@
-"""Ragged rows: the values of B examples, V in total, concatenated example by example without padding.
+"""Ragged rows, such as the sequences that are inputs of a model: the values of B examples, V in total, concatenated
+example by example without padding.
 
 Copies and sums are each other's gradients. Both have a fixed order of additions for any number of threads: a sum adds
 the values of an example one by one. torch's `index_select` adds its gradients row by row, which takes ten times as
@@ -7,6 +8,7 @@ long.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -190,3 +192,17 @@ class Buckets:
             out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
             outs.append(out.transpose(1, 2).reshape(num * longest, -1))
         return rearrange(torch.cat(outs), self._target_V, self._source_W)
+
+
+@dataclass(frozen=True)
+class SequenceValues:
+    """A sequence of a batch of B examples. Its V items are concatenated example by example, oldest first."""
+
+    items: dict[str, Tensor]
+    """Embeddings [V, D] of the values of each list column, float32."""
+    offsets: Tensor
+    """int64 [B + 1]. Example b has items offsets[b] to offsets[b + 1] - 1."""
+    numbers: dict[str, Tensor]
+    """Values [V] of each list of numbers, float32."""
+    candidate: dict[str, Tensor]
+    """Embeddings [B, D] of the candidate, by the list column whose table it shares, float32."""

@@ -9,8 +9,7 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.args import whole
-from pipeline.models.mlp import Deep, mlp, side_by_side, width_of
+from pipeline.models.mlp import Deep, mlp, side_by_side, whole, width_of
 
 
 class SharedBottom(nn.Module):

@@ -8,9 +8,8 @@ from typing import Unpack
 import torch
 from torch import Tensor, einsum, nn
 
-from pipeline.models.args import widths
 from pipeline.models.lr import FirstOrder
-from pipeline.models.mlp import Deep, draw, mlp, side_by_side, width_of
+from pipeline.models.mlp import Deep, draw, mlp, side_by_side, width_of, widths
 
 
 class xDeepFM(FirstOrder):

@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 
 from pipeline.comm.collective import SINGLE_WORKER, Collective, Flat, TwoLevels
-from pipeline.optim.average import Average
-from pipeline.optim.dense import Dense, warm_up_steps, warmed_up
+from pipeline.optim.dense import Average, Dense, warm_up_steps, warmed_up
 from pipeline.settings.optimizer import KStep, Optimizer
 
 M, V, X = range(NUM_VECTORS := 3)

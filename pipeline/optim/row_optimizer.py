@@ -10,11 +10,11 @@ import numpy as np
 
 from pipeline.device.device import Device
 from pipeline.kernels.catch_up import catch_up
-from pipeline.kernels.clip_gradients import clip_gradients
-from pipeline.kernels.count_examples import count_examples
 from pipeline.kernels.launch import array_library
 from pipeline.kernels.pool import lookup
+from pipeline.kernels.requests import count_examples
 from pipeline.kernels.row_rules import ADAM, FACTOR, L2, RULE_NUMBERS
+from pipeline.kernels.update_rows import clip_gradients
 from pipeline.machine.threads import Threads, Whole
 from pipeline.optim.rates import Rates
 from pipeline.optim.slab_rows import HeldRows, SlabRows, StepRule
@@ -79,7 +79,7 @@ class RowOptimizer:
 
     def clear_unused(self, rows_P: I32, widths_P: I32) -> None:
         """Set to zero, in rows that were never trained, the weights that the row's field does not use, before the rows
-        are caught up (see `pipeline.training.widths`). `widths_P`: number of embedding weights that the field uses."""
+        are caught up (see `pipeline.training.build`). `widths_P`: number of embedding weights that the field uses."""
         self._threads.split(len(rows_P), lambda a, b: self._slab_rows.clear_unused(rows_P[a:b], widths_P[a:b]))
 
     def catch_up(self, rows_P: I32, step: int) -> None:

@@ -21,7 +21,7 @@ from pipeline.kernels.update_rows import update_rows
 from pipeline.machine.threads import Threads, Whole
 from pipeline.records import F32, I32, U32
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
-from pipeline.storage.slab import Slab
+from pipeline.storage.tier import Slab
 
 HeldRows = tuple[U32, I32]
 """Wide rows, and the position among them of each of P rows."""

@@ -25,10 +25,9 @@ from pipeline.settings.caps import Storage
 from pipeline.settings.changes import arguments_of
 from pipeline.settings.problems import defined_at, place_of
 from pipeline.storage.layout import RowLayout
-from pipeline.training.build import build_model, has_batch_norm
+from pipeline.training.build import build_model, has_batch_norm, own_model
 from pipeline.training.dense_state import dense_bytes
-from pipeline.training.ragged import made_up
-from pipeline.training.widths import own_model
+from pipeline.training.forward import made_up
 from pipeline.workflow import Workflow
 
 NUM_EXAMPLES = 2

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline.machine import limits
-from pipeline.machine.memory import resident_bytes
+from pipeline.machine.limits import resident_bytes
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.preflight.checked import Budget, Checked
 from pipeline.preflight.first_window import first_window

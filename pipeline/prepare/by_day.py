@@ -31,11 +31,11 @@ from pipeline.files.find import DataFile
 from pipeline.machine.aside import move_aside
 from pipeline.machine.threads import TaskThreads
 from pipeline.prepare.command import NOT_OF_OUTPUT, check_options, plan_preparation, sources_of
-from pipeline.prepare.counts import keys_of
 from pipeline.prepare.manifest import Origin, command_of
 from pipeline.prepare.run import begin, run
 from pipeline.prepare.sequences import user_keys
 from pipeline.prepare.steps import Job
+from pipeline.prepare.values import keys_of
 from pipeline.records import U64
 from pipeline.settings import Count, Strict
 from pipeline.storage.durable import read_sealed, replacing, write_sealed

@@ -14,11 +14,11 @@ from pipeline.prepare.arguments import TAKES
 from pipeline.prepare.formats import Format
 from pipeline.prepare.heads import check_heads, has_rows, names_in
 from pipeline.prepare.manifest import Command, command_of
+from pipeline.prepare.schema import DAYS
 from pipeline.prepare.sequences import with_histories
 from pipeline.prepare.splits import ByTime, Last, ToScore, check_split, parse
 from pipeline.prepare.steps import Job
 from pipeline.prepare.stretches import Piece, cut_sources, first_line
-from pipeline.prepare.times import DAYS
 
 NOT_OF_OUTPUT = ("out", "into", "keep_days", "sources", "examples", "workers", "memory", "fresh")
 """Options that do not affect the output's bytes, or are recorded elsewhere."""

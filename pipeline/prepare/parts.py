@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.prepare.counts import value_type
 from pipeline.prepare.layout import PART, named
+from pipeline.prepare.values import value_type
 from pipeline.settings import SPLITS, Strict
 from pipeline.storage.durable import has_checksum, read_sealed, replacing, size_of, write_sealed
 from pipeline.storage.files import checksum, checksum_of

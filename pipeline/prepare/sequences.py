@@ -28,13 +28,12 @@ from pipeline.files.find import DataFile
 from pipeline.files.flat import open_file
 from pipeline.files.plausible import check_plausible, timestamps
 from pipeline.files.types import HOLDS, kind_of, value_of
-from pipeline.prepare.counts import keys_of
 from pipeline.prepare.formats import Field, Format
 from pipeline.prepare.histories import FRAMES, ITEMS, LEFT_OUT, PLACE, PREFIX, Histories
 from pipeline.prepare.layout import KEPT, NAMES, SORTED, remove
 from pipeline.prepare.parts import Done
 from pipeline.prepare.splits import TEST, TRAIN, VALIDATION
-from pipeline.prepare.values import Bools
+from pipeline.prepare.values import Bools, keys_of
 from pipeline.records import U64
 from pipeline.storage.files import Files
 

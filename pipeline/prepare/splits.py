@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from pipeline.data.files import kind_of
 from pipeline.files.find import DataFile, matches_name
 from pipeline.files.plausible import are_outside, check_plausible, timestamps
-from pipeline.prepare.counts import keys_of, value_type
 from pipeline.prepare.histories import PLACE
-from pipeline.prepare.times import micros_of
+from pipeline.prepare.schema import micros_of
+from pipeline.prepare.values import keys_of, value_type
 from pipeline.records import RESERVED
 from pipeline.settings import SPLITS
 
@@ -36,7 +36,7 @@ TIME = re.compile(r"(.+?)((?:,(?:validation|test)_from=[^,]+)+),?")
 
 
 def mixed(x: Any) -> Any:
-    """SplitMix64's output function for an integer or array, as in kernels/mix.py, but without Numba's start-up time."""
+    """SplitMix64's output function for an integer or array, as in kernels/hashing.py, without Numba's start-up time."""
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & (DRAWS - 1)
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB & (DRAWS - 1)
     return x ^ (x >> 31)

@@ -20,17 +20,16 @@ from pipeline.data.files import InputColumn, plain, with_derived
 from pipeline.errors import PipelineError, system_text
 from pipeline.features.bucket import are_missing
 from pipeline.features.settings import AnyFeature, Bucket, Rare, Standardize
-from pipeline.features.side_files import COLUMNS, COUNT, VALUE
+from pipeline.features.side_files import COLUMNS, COUNT, VALUE, doubles, expect
 from pipeline.features.standardize import scaled
-from pipeline.features.values import doubles, expect
 from pipeline.files.description import Description
 from pipeline.files.find import DataFile, find, place_of, typed
 from pipeline.files.flat import open_file
 from pipeline.files.stores import is_remote
 from pipeline.files.types import has_no_values, type_of_all
 from pipeline.prepare.arguments import statistics_arguments
-from pipeline.prepare.counts import by_key, counted, summed
 from pipeline.prepare.draft import WIDEST, Draft, suffixes
+from pipeline.prepare.values import by_key, counted, summed
 from pipeline.settings import SPLITS
 from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files

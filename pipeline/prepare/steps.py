@@ -22,9 +22,9 @@ from pipeline.prepare.layout import KEPT, PART, WRITE, named
 from pipeline.prepare.lines import may_skip
 from pipeline.prepare.parts import Made, Record, Records, limits, part_name, write_splits
 from pipeline.prepare.read import SourcePart, parts
+from pipeline.prepare.schema import micros_of
 from pipeline.prepare.splits import I8, OUTSIDE, TRAIN, ByTime, Split
 from pipeline.prepare.stretches import Piece
-from pipeline.prepare.times import micros_of
 from pipeline.settings import SPLITS
 from pipeline.storage.files import Files
 

@@ -16,8 +16,7 @@ from pipeline.records import F32, U32, U64, Array
 from pipeline.serving.features import Features
 from pipeline.settings.optimizer import Optimizer
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
-from pipeline.storage.slab import Slab
-from pipeline.storage.tier import widened, write_first_rows
+from pipeline.storage.tier import Slab, widened, write_first_rows
 
 Known = NDArray[np.bool_]
 """[U] True for each key that has a row."""

@@ -20,8 +20,7 @@ from pipeline.files.description import Description
 from pipeline.files.find import named, place_of
 from pipeline.files.flat import open_file
 from pipeline.messages.uris import is_remote
-from pipeline.serving.features import Features, features_of
-from pipeline.serving.workflows import checked_workflow
+from pipeline.serving.features import Features, checked_workflow, features_of
 from pipeline.settings import SPLITS
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.layout import RowLayout

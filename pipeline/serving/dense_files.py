@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from pipeline.data.outside import Outside
 from pipeline.machine.limits import cpus
 from pipeline.models.losses import Output
-from pipeline.models.sequence import SequenceValues
+from pipeline.models.ragged import SequenceValues
 from pipeline.own_code.code import plain_name
 from pipeline.records import F32, Array
 from pipeline.serving.caught_up import RowReader
@@ -30,10 +30,10 @@ from pipeline.serving.servable import ONNX_FILE, WEIGHTS_FILE
 from pipeline.serving.torch_model import TorchDense, model_of
 from pipeline.storage.files import Files, tensors
 from pipeline.storage.layout import RowLayout
+from pipeline.training.build import own_model
 from pipeline.training.dense_state import model_state
-from pipeline.training.ragged import MADE_UP_LENGTH
+from pipeline.training.forward import MADE_UP_LENGTH
 from pipeline.training.spread import Lists
-from pipeline.training.widths import own_model
 from pipeline.workflow import Data
 
 EXAMPLES = 3

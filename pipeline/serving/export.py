@@ -10,9 +10,8 @@ from pathlib import Path
 from pipeline.arguments import export_arguments
 from pipeline.errors import COPY_IT, refuse_remote
 from pipeline.machine.aside import move_output_aside
-from pipeline.machine.command import run_command
 from pipeline.machine.process import keep_freed_memory
-from pipeline.machine.signals import heed_interrupts
+from pipeline.machine.signals import heed_interrupts, run_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:

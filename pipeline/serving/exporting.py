@@ -20,8 +20,7 @@ from pipeline.files.description import inner_of_name
 from pipeline.machine.aside import WAYS_OUT
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.dense_files import dense_files
-from pipeline.serving.http.answer import output_of
-from pipeline.serving.http.request import read_request
+from pipeline.serving.http.request import output_of, read_request
 from pipeline.serving.open_servable import OpenServable
 from pipeline.serving.pages import PageFormat, write_part
 from pipeline.serving.servable import (

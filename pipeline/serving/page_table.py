@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels.in_flight import close_context, open_context
-from pipeline.kernels.page_rows import PRECISION_NUMBERS, find_pages, take_rows
-from pipeline.kernels.page_slots import NO_PAGE, WAYS, find_slots, insert_pages
-from pipeline.kernels.page_tag import check_pages
-from pipeline.kernels.read_pages import WORK_WORDS, read_pages
+from pipeline.kernels.page_rows import NO_PAGE, PRECISION_NUMBERS, WAYS, find_pages, find_slots, insert_pages, take_rows
+from pipeline.kernels.read_pages import WORK_WORDS, check_pages, read_pages
 from pipeline.kernels.read_rows import PAGE_BYTES, SHORT
 from pipeline.kernels.tag import tag_factors
-from pipeline.machine.memory import aligned_empty
+from pipeline.machine.limits import aligned_empty
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import F32, I32, I64, U32, U64
 from pipeline.serving.pages import PAGE_DAMAGE, U8, PageFormat, page_numbers, part_file

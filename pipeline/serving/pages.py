@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels.page_rows import HEADER_BYTES
-from pipeline.kernels.page_tag import WRONG_COUNT, WRONG_FENCE, set_page_tags
+from pipeline.kernels.read_pages import WRONG_COUNT, WRONG_FENCE, set_page_tags
 from pipeline.kernels.read_rows import PAGE_BYTES, WRONG_TAG
 from pipeline.records import F32, I64, RESERVED, U32, U64, Array
 from pipeline.storage.files import Files

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 from pipeline.arguments import score_arguments
 from pipeline.errors import COPY_IT, refuse_remote
-from pipeline.machine.command import run_command
 from pipeline.machine.process import keep_freed_memory
-from pipeline.machine.signals import heed_interrupts
+from pipeline.machine.signals import heed_interrupts, run_command
 from pipeline.serving.scoring_record import refuse_another
 
 

@@ -23,10 +23,9 @@ import numpy as np
 from pipeline.commits.manifest import arrays_of, other_format
 from pipeline.records import F32, U32, U64, Array
 from pipeline.serving.caught_up import CaughtUp, Known
-from pipeline.serving.features import Features, with_keys
+from pipeline.serving.features import Features, checked_workflow, with_keys
 from pipeline.serving.page_table import PageTable
 from pipeline.serving.pages import PageFormat
-from pipeline.serving.workflows import checked_workflow
 from pipeline.settings import Amount, Count, Digest, Names, PlainName, Share, Strict, read_json
 from pipeline.storage.durable import Seal
 from pipeline.storage.files import Damaged, checksum

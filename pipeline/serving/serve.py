@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from pipeline.arguments import serve_arguments
 from pipeline.errors import refuse_remote
-from pipeline.machine.command import run_command
 from pipeline.machine.hosts import warning_of
 from pipeline.machine.limits import cpus
+from pipeline.machine.signals import run_command
 from pipeline.workflow import load
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def serve_command(args: argparse.Namespace, opener: Callable[[Path, int], Served
     `run_command` reports."""
     refuse_remote("the folder", args.folder, way="copy the servable that its `current` names here")
     # These imports take seconds, and --help needs none of them.
-    from pipeline.serving.http.answer import probe
+    from pipeline.serving.http.request import probe
     from pipeline.serving.served_model import open_served
 
     try:

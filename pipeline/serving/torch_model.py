@@ -7,12 +7,11 @@ from collections.abc import Mapping
 import torch
 
 from pipeline.device.device import RAM
-from pipeline.optim.average import fill
+from pipeline.optim.dense import fill
 from pipeline.records import F32, Array
 from pipeline.training.build import build_model
 from pipeline.training.dense_state import MODEL, check_values, load_values
-from pipeline.training.forward import Forward
-from pipeline.training.ragged import Ragged
+from pipeline.training.forward import Forward, Ragged
 from pipeline.training.spread import Lists
 from pipeline.workflow import Workflow
 

@@ -57,7 +57,7 @@ class Category(Column):
 
 class Sequence(Strict):
     """Lists of past events of an example, such as the items that a user has clicked. The model gets the individual
-    values (see `pipeline.models.sequence`). Within an example, all lists of a sequence have the same length. The oldest
+    values (see `pipeline.models.ragged`). Within an example, all lists of a sequence have the same length. The oldest
     value comes first, and a null list counts as empty."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]

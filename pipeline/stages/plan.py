@@ -21,7 +21,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.tiers import PART, count_tiers, list_arrivals
+from pipeline.kernels.slots import PART, count_tiers, list_arrivals
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import I32, I64, U64, Block, DiskWrite, Moves, OwnedKeys, Plan, Refusal, Unique
 from pipeline.storage.key_map import DEVICE, HOST, place

@@ -10,10 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from pipeline.kernels.count_examples import count_examples
 from pipeline.kernels.dedup import group_sources
 from pipeline.kernels.key_table import KeyTable
-from pipeline.kernels.requests import number_requests, sum_by_key
+from pipeline.kernels.requests import count_examples, number_requests, sum_by_key
 from pipeline.records import I32, BatchIndex, Block, KeyRequest, OwnedKeys, Refusal, RowRequests, Unique
 from pipeline.stages.dedup import KeyOwners
 

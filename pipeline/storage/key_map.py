@@ -23,11 +23,11 @@ from pipeline.kernels.key_map import (
     move_keys,
     remove_keys,
 )
-from pipeline.kernels.tiers import DEVICE as DEVICE
-from pipeline.kernels.tiers import DISK as DISK
-from pipeline.kernels.tiers import HOST as HOST
-from pipeline.kernels.tiers import TIER_SHIFT
-from pipeline.machine.memory import aligned_empty
+from pipeline.kernels.slots import DEVICE as DEVICE
+from pipeline.kernels.slots import DISK as DISK
+from pipeline.kernels.slots import HOST as HOST
+from pipeline.kernels.slots import TIER_SHIFT
+from pipeline.machine.limits import aligned_empty
 from pipeline.machine.threads import PARTS_PER_THREAD
 from pipeline.records import I32, I64, U64
 from pipeline.storage.plan_threads import ALONE, PlanThreads

@@ -8,8 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
-from pipeline.kernels.link_keys import ENTRY_BYTES, NO_EARLIER, enter_live, link_keys
+from pipeline.kernels.key_table import (
+    ENTRIES_PER_KEY_OF_A_BLOCK,
+    ENTRY_BYTES,
+    NO_EARLIER,
+    KeyTable,
+    enter_live,
+    link_keys,
+)
 from pipeline.records import I32, I64, U64, Block
 from pipeline.storage.key_map import DEVICE, HOST, KeyMap, row_of, tier_of
 from pipeline.storage.policies import UNKNOWN_USE, Uses

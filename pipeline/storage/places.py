@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.key_filter import num_words, pass_keys, put_keys
-from pipeline.kernels.slots import NO_COPY, fill_slots, mark_held, use_rows
-from pipeline.kernels.tiers import pin_rows
+from pipeline.kernels.key_table import num_words, pass_keys, put_keys
+from pipeline.kernels.slots import NO_COPY, fill_slots, mark_held, pin_rows, use_rows
 from pipeline.records import I32, I64, RESERVED, U64
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.key_map import DEVICE, MIN_BYTES, KeyMap, tier_of

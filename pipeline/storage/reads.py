@@ -14,10 +14,17 @@ from typing import Protocol
 
 import numpy as np
 
-from pipeline.kernels.in_flight import WAIT_SECONDS, close_context, open_context
-from pipeline.kernels.read_in_flight import IN_FLIGHT_WORDS, STATE_WORDS, UNFINISHED, read_in_flight
+from pipeline.kernels.in_flight import (
+    IN_FLIGHT_WORDS,
+    STATE_WORDS,
+    UNFINISHED,
+    WAIT_SECONDS,
+    close_context,
+    open_context,
+    read_in_flight,
+)
 from pipeline.kernels.read_rows import PAGE_BYTES, SCRATCH_BYTES, make_scratch, read_rows
-from pipeline.machine.memory import aligned_empty
+from pipeline.machine.limits import aligned_empty
 from pipeline.records import I32, I64, U32
 
 NUM_READERS = 64

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.optim.average import AVERAGE, Average
-from pipeline.optim.dense import FusedAdam
+from pipeline.optim.dense import AVERAGE, Average, FusedAdam
 from pipeline.records import Array
 
 MODEL, OPTIMIZER = "model/", "optimizer/"

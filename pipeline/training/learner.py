@@ -39,17 +39,14 @@ from pipeline.records import (
     Unique,
 )
 from pipeline.settings.problems import defined_at
-from pipeline.storage.slab import Slab
+from pipeline.storage.tier import Slab
 from pipeline.training.block_metrics import BlockMetrics, Truth, truth_of
-from pipeline.training.build import Shape, build_model
-from pipeline.training.compiled import Compiled, made_up_inputs
-from pipeline.training.dense_part import DensePart, TorchDevice
+from pipeline.training.build import Shape, build_model, own_model, widths_on
+from pipeline.training.compiled import Compiled, DensePart, TorchDevice, made_up_inputs
 from pipeline.training.embed import Embed
-from pipeline.training.forward import Forward
-from pipeline.training.ragged import Ragged
+from pipeline.training.forward import Forward, Ragged
 from pipeline.training.shares import BatchShare, SharedBatch, Together, WholeBatch, clear_unused, norm_of_all
 from pipeline.training.spread import Items
-from pipeline.training.widths import own_model, widths_on
 from pipeline.workflow import Workflow
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from pipeline.arguments import tune_arguments
 from pipeline.errors import refuse_remote
 from pipeline.machine.aside import move_aside
-from pipeline.machine.command import run_command
-from pipeline.machine.signals import exit_code, heed_interrupts
+from pipeline.machine.signals import exit_code, heed_interrupts, run_command
 from pipeline.monitor.command import check_extra
 from pipeline.settings.changes import override
 from pipeline.storage.lock import RunLock

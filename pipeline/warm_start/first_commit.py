@@ -17,7 +17,7 @@ from pipeline.device.device import RAM
 from pipeline.kernels.narrow_rows import narrow_rows
 from pipeline.messages.sizes import format_size, format_size_up
 from pipeline.monitor.history import History
-from pipeline.optim.average import AVERAGE
+from pipeline.optim.dense import AVERAGE
 from pipeline.optim.kstep import dense_of
 from pipeline.optim.rates import Rates
 from pipeline.preflight.checked import Checked

@@ -13,15 +13,14 @@ from pipeline.commits.reading import HeldCommit, hold
 from pipeline.commits.reopen import read_commit
 from pipeline.commits.run_state import RunState, newest_state
 from pipeline.device.device import RAM
-from pipeline.machine.memory import aligned_empty
+from pipeline.machine.limits import aligned_empty
 from pipeline.machine.threads import Whole
 from pipeline.optim.row_optimizer import RowOptimizer
 from pipeline.optim.slab_rows import slab_rows
 from pipeline.records import U32, U64, Array
 from pipeline.settings.init_from import FromRun
 from pipeline.storage.layout import KEY_WORDS, RowLayout, row_keys
-from pipeline.storage.slab import Slab
-from pipeline.storage.tier import check_keys, widened
+from pipeline.storage.tier import Slab, check_keys, widened
 from pipeline.training.dense_state import merge_dense
 from pipeline.workflow import Data, Workflow, read_kept
 

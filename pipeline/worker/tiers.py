@@ -14,7 +14,7 @@ from pipeline.commits.manifest import Manifest
 from pipeline.commits.reopen import open_log
 from pipeline.data.source import Source
 from pipeline.device.device import Device
-from pipeline.machine.memory import aligned_empty
+from pipeline.machine.limits import aligned_empty
 from pipeline.machine.threads import Threads, Whole, share_of
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.preflight.sizes import Sizes
@@ -25,7 +25,7 @@ from pipeline.storage.files import Files
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.shards import ONE_SHARD, Shards
-from pipeline.storage.slab import Slab
+from pipeline.storage.tier import Slab
 from pipeline.training.build import Shape
 from pipeline.training.learner import Learner
 from pipeline.training.shares import Together

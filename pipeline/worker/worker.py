@@ -11,7 +11,7 @@ from pipeline.commits.manifest import Manifest
 from pipeline.commits.reopen import clean
 from pipeline.data.source import Source
 from pipeline.device.device import Device
-from pipeline.machine.memory import resident_bytes
+from pipeline.machine.limits import resident_bytes
 from pipeline.records import U64, Array, Block, StageResult
 from pipeline.storage.files import Files
 from pipeline.training.dense_state import dense_bytes

@@ -24,9 +24,8 @@ from pipeline.cluster import pool as pools
 from pipeline.cluster.crew import WorkerLost, WorkerSpec
 from pipeline.cluster.local import DaskExecutor, local_client
 from pipeline.cluster.local_crew import THREADS
-from pipeline.cluster.noise import silence_lost_connections
 from pipeline.cluster.pool import NoWorkers, WorkerPool
-from pipeline.cluster.run_plugin import RunPlugin
+from pipeline.cluster.run_plugin import RunPlugin, silence_lost_connections
 from pipeline.cluster.threads import ThreadExecutor
 from pipeline.cluster.waits import LOOK_SECONDS, NoAnswer, Silence, in_time
 from pipeline.cluster.watch import Watch

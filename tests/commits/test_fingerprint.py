@@ -11,13 +11,13 @@ from support.oracle.data_path import ROW, make_log, take
 from support.oracle.tier_contract import made_rows
 
 from pipeline.commits.flush import fingerprint, flush, table_hash
-from pipeline.kernels.row_hash import row_hash_reference
+from pipeline.kernels.hashing import row_hash_reference
 from pipeline.records import RESERVED
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.key_map import DEVICE, DISK, HOST, place
 from pipeline.storage.layout import row_keys
 from pipeline.storage.places import Caps, Places
-from pipeline.storage.slab import Slab
+from pipeline.storage.tier import Slab
 
 CHUNK = 4
 SLOTS = 40

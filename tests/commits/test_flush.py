@@ -18,7 +18,7 @@ from pipeline.storage.key_map import DEVICE, place
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.shards import shard_of
-from pipeline.storage.slab import Slab
+from pipeline.storage.tier import Slab
 
 KEYS = st.lists(st.one_of(st.integers(0, 9), st.integers(0, 80)), unique=True, max_size=12)
 STEPS = st.lists(st.one_of(KEYS, st.none()), max_size=24)

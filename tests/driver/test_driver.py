@@ -31,7 +31,7 @@ from pipeline.stages import STAGES
 from pipeline.storage import key_map
 from pipeline.storage.files import Damaged, Files
 from pipeline.storage.layout import row_keys
-from pipeline.storage.slab import Slab
+from pipeline.storage.tier import Slab
 from pipeline.training.build import build_model
 from pipeline.worker.placement import OnHost
 from pipeline.workflow import Category, Workflow

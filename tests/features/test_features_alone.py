@@ -19,7 +19,7 @@ from pipeline.features.settings import Bucket, Calendar, Cross, Lookup, Rare, St
 from pipeline.features.side_files import COLUMNS
 from pipeline.files.description import Description
 from pipeline.kernels.hashing import shared_key
-from pipeline.kernels.key_set import fill_set, replace_keys, set_size
+from pipeline.kernels.key_table import fill_set, replace_keys, set_size
 
 NUMBERS = st.one_of(
     st.none(), st.just(math.nan), st.integers(-5, 12).map(float), st.floats(-1e6, 1e6),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.depth import examples
 from support.oracle.row_table import NEVER, Plain, Table
 
-from pipeline.kernels.arithmetic import power
+from pipeline.kernels.row_rules import power
 
 ROWS, WIDTH, STEPS = 24, 5, 1_000
 LR = {"sgd": 0.05, "adagrad": 0.05, "rowwise_adagrad": 0.05, "adam": 1e-3, "ftrl": 0.1}

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.oracle.unmix import unmixed
 
-from pipeline.kernels.key_filter import BITS_PER_KEY, num_words, pass_keys, put_keys
+from pipeline.kernels.hashing import mix_reference
 from pipeline.kernels.key_map import (
     MAX_GROWTH,
     MIN_LINES_OF_6,
@@ -24,8 +24,8 @@ from pipeline.kernels.key_map import (
     move_keys,
     remove_keys,
 )
-from pipeline.kernels.mix import mix_reference
-from pipeline.machine.memory import aligned_empty
+from pipeline.kernels.key_table import BITS_PER_KEY, num_words, pass_keys, put_keys
+from pipeline.machine.limits import aligned_empty
 
 PARTITION = 77
 BITS = 64 - PARTITION_BITS

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.kernels.merge_bins import merge_bins
+from pipeline.kernels.area import merge_bins
 
 bins = st.tuples(st.integers(0, 40) | st.integers(2**32 - 40, 2**32 - 1), st.integers(0, 9), st.integers(0, 9))
 lists = st.lists(bins, max_size=30).map(sorted)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.depth import examples
 
-from pipeline.kernels.page_slots import (
+from pipeline.kernels.page_rows import (
     NO_PAGE,
     WAYS,
     find_slots,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.kernels.page_tag import WRONG_COUNT, WRONG_FENCE, check_pages, page_tag_reference, set_page_tags
+from pipeline.kernels.read_pages import WRONG_COUNT, WRONG_FENCE, check_pages, page_tag_reference, set_page_tags
 from pipeline.kernels.read_rows import WRONG_TAG
 from pipeline.kernels.tag import tag_factors
 

@@ -10,7 +10,7 @@ from support.faults.linux_reads import NO_FILE, System, outcomes, put_beneath, r
 from pipeline.kernels.in_flight import close_context, open_context
 from pipeline.kernels.read_pages import WORK_WORDS, read_pages, read_pages_reference
 from pipeline.kernels.read_rows import PAGE_BYTES, SHORT
-from pipeline.machine.memory import aligned_empty
+from pipeline.machine.limits import aligned_empty
 
 pytestmark = pytest.mark.disk
 

@@ -13,7 +13,7 @@ from pipeline.kernels.requests import (
     sum_by_key_reference,
 )
 from pipeline.kernels.rows import gather_rows, gather_rows_reference, scatter_rows, scatter_rows_reference
-from pipeline.machine.memory import aligned_empty
+from pipeline.machine.limits import aligned_empty
 
 
 @st.composite

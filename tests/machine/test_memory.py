@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from pipeline.machine import process
-from pipeline.machine.memory import ALIGNMENT, MAPPED_BYTES, aligned_empty, resident_bytes
+from pipeline.machine.limits import ALIGNMENT, MAPPED_BYTES, aligned_empty, resident_bytes
 from pipeline.machine.process import keep_freed_memory, share_one_arena
 
 
@@ -30,7 +30,7 @@ def test_resident_bytes_are_those_that_the_system_tells():
 
 
 KEPT = """
-from pipeline.machine.memory import resident_bytes
+from pipeline.machine.limits import resident_bytes
 from pipeline.machine.process import keep_freed_memory, return_freed_memory
 keep_freed_memory()
 before = resident_bytes()

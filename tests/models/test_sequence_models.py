@@ -11,7 +11,7 @@ from pipeline.models import BST, DIEN, DIN, MeanPooling, SASRec
 from pipeline.models.dice import Dice
 from pipeline.models.history import HistoryModel
 from pipeline.models.losses import logits_of
-from pipeline.models.sequence import SequenceValues
+from pipeline.models.ragged import SequenceValues
 
 F, X, D = 3, 2, 4
 SIZES = {"history": (2, 1), "short": (1, 0)}

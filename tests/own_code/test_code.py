@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import make_workflow
 
-from pipeline.cluster.model_class import from_bytes, to_bytes
+from pipeline.cluster.run_plugin import from_bytes, to_bytes
 from pipeline.own_code.code import code_digest, is_other_code, run_file
 from pipeline.settings.changes import override
 from pipeline.workflow import Workflow, kind_name, load

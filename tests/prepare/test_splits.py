@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.kernels.hashing import hash_integers
-from pipeline.kernels.mix import mix_reference
+from pipeline.kernels.hashing import hash_integers, mix_reference
 from pipeline.prepare.main import main
 from pipeline.prepare.splits import OUTSIDE, TEST, TRAIN, VALIDATION, ByFile, ByTime, Ratio, parse
 

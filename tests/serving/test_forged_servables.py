@@ -19,7 +19,7 @@ from test_servable import export, refuse
 
 import pipeline
 from pipeline import verify
-from pipeline.kernels.page_tag import set_page_tags
+from pipeline.kernels.read_pages import set_page_tags
 from pipeline.serving import dense_files
 from pipeline.serving.servable import FEATURES_FILE, FENCES_FILE, ROWS_FOLDER, SERVABLE_MANIFEST, ServableManifest
 from pipeline.storage.files import Damaged, checksum

@@ -16,9 +16,8 @@ from support.data.pages import as_stored, open_table, random_table, write_table
 from support.data.row_files import flip, num_open
 from support.depth import examples, some
 
-from pipeline.kernels.page_rows import PRECISION_NUMBERS, find_pages, take_rows
-from pipeline.kernels.page_slots import NO_PAGE, find_slots
-from pipeline.kernels.page_tag import check_pages
+from pipeline.kernels.page_rows import NO_PAGE, PRECISION_NUMBERS, find_pages, find_slots, take_rows
+from pipeline.kernels.read_pages import check_pages
 from pipeline.messages.sizes import parse_size
 from pipeline.records import RESERVED
 from pipeline.serving import page_table

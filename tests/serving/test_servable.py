@@ -33,8 +33,7 @@ from pipeline import verify
 from pipeline.serving import dense_files
 from pipeline.serving.export import main as export_main
 from pipeline.serving.http.admission import RequestError
-from pipeline.serving.http.answer import answer_post
-from pipeline.serving.http.request import read_request
+from pipeline.serving.http.request import answer_post, read_request
 from pipeline.serving.onnx_model import OnnxDense
 from pipeline.serving.servable import (
     ONNX_FILE,
@@ -343,7 +342,7 @@ class Unsaid(Squared):
 
 
 def test_a_model_that_the_exporter_refuses_is_served_by_torch(data_root, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("pipeline.serving.workflows.own_models", lambda: {"test_servable.Unsaid"})
+    monkeypatch.setattr("pipeline.serving.features.own_models", lambda: {"test_servable.Unsaid"})
     run = train_and_evaluate(make_workflow(data_root, kind=Unsaid, args={}), tmp_path / "run")
     assert export(run, tmp_path / "out") == 0
     assert f"{ONNX_FILE} is left out: " in capsys.readouterr().out

@@ -30,7 +30,7 @@ from pipeline.records import FieldLayout
 from pipeline.settings.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
 from pipeline.stages import dedup_on_gpu
 from pipeline.stages.dedup_on_gpu import Pending
-from pipeline.storage.slab import Slab
+from pipeline.storage.tier import Slab
 from pipeline.worker.placement import OnGpu
 from pipeline.workflow import Commit, Metrics
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.depth import examples
 
-from pipeline.kernels.link_keys import link_keys, link_keys_reference
+from pipeline.kernels.key_table import link_keys, link_keys_reference
 from pipeline.records import Block
 from pipeline.storage.key_map import DEVICE, DISK, HOST, KeyMap, place
 from pipeline.storage.next_uses import NextUses

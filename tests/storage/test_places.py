@@ -12,7 +12,7 @@ from pipeline.records import RESERVED
 from pipeline.storage.chunks import MIN_GROWTH, Chunks
 from pipeline.storage.key_map import MIN_BYTES
 from pipeline.storage.places import NO_COPY, Caps, Places, Slots
-from pipeline.storage.slab import Slab
+from pipeline.storage.tier import Slab
 
 
 @settings(deadline=None, max_examples=80)

@@ -18,7 +18,7 @@ from support.data.row_files import flip, num_open
 from support.depth import some
 from support.oracle.tier_contract import made_rows
 
-from pipeline.kernels.read_in_flight import UNFINISHED
+from pipeline.kernels.in_flight import UNFINISHED
 from pipeline.kernels.tag import set_tags
 from pipeline.storage import reads
 from pipeline.storage.disk_speed import DiskSpeed

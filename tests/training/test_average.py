@@ -11,7 +11,7 @@ from support.oracle.reference import Reference
 from support.runs.harness import THREE_TIERS, make_driver, run
 
 import pipeline
-from pipeline.optim.average import AVERAGE, Average
+from pipeline.optim.dense import AVERAGE, Average
 from pipeline.serving.torch_model import model_of
 from pipeline.training.dense_state import model_state, save_dense
 from pipeline.workflow import Commit

@@ -13,8 +13,7 @@ from torch import nn
 
 import pipeline
 from pipeline.models import AITM, DNN
-from pipeline.training.build import build_model
-from pipeline.training.widths import Projected, own_model
+from pipeline.training.build import Projected, build_model, own_model
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from pipeline.run import main
 from pipeline.settings.optimizer import Adam, DenseAdam, Optimizer, RowStorage, Sgd
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.shards import Shards
-from pipeline.storage.slab import Slab
+from pipeline.storage.tier import Slab
 from pipeline.training.build import row_layout
 from pipeline.verify import main as verify
 from pipeline.warm_start.from_run import RunOrigin

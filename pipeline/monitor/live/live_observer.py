@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.machine.memory import resident_bytes
+from pipeline.machine.limits import resident_bytes
 from pipeline.metrics.totals import COUNTS
 from pipeline.monitor.history import History
 from pipeline.monitor.live.lines import LIVE, Begin, CommitDone, Ended, Evaluated, LiveLine, Said, Tick, every_second

@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline.arguments import REPORT, report_arguments
 from pipeline.errors import refuse_remote
-from pipeline.machine.command import run_command
+from pipeline.machine.signals import run_command
 from pipeline.monitor.command import check_run
 from pipeline.monitor.live.lines import Ended, LiveLine, read_live
 from pipeline.monitor.page import tables

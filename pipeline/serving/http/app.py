@@ -26,8 +26,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pipeline.machine.hosts import refused_page
 from pipeline.serving.http.admission import RETRY_SECONDS, Admission, RequestError
-from pipeline.serving.http.answer import HEADER_LENGTH, Answered, answer_post, json_bytes
 from pipeline.serving.http.current import Current
+from pipeline.serving.http.request import HEADER_LENGTH, Answered, answer_post, json_bytes
 from pipeline.serving.served_model import Answer, ServedModel
 
 MEDIA_TYPES = ("application/json", "application/octet-stream")

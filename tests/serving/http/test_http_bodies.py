@@ -15,8 +15,7 @@ from support.depth import examples
 from support.http.file_servables import COLUMNS, OUTPUTS, TABLE, Fake, scores_of
 from support.http.oip import binary_request, json_request, to_bytes
 
-from pipeline.serving.http.answer import answer_post
-from pipeline.serving.http.request import parts_of, read_request
+from pipeline.serving.http.request import answer_post, parts_of, read_request
 from pipeline.serving.http.tensors import DATATYPES
 from pipeline.serving.served_model import InputSpec
 

@@ -14,9 +14,9 @@ from support.http.file_servables import COLUMNS, TABLE, open_fake, publish, scor
 from support.http.oip import call, json_request
 
 from pipeline.serving.http.admission import Admission
-from pipeline.serving.http.answer import probe
 from pipeline.serving.http.app import Api
 from pipeline.serving.http.current import Current
+from pipeline.serving.http.request import probe
 from pipeline.serving.servable import CURRENT_FILE
 
 

@@ -12,7 +12,7 @@ import torch
 from conftest import make_table, make_workflow
 from torch import Tensor, nn
 
-from pipeline.models.sequence import SequenceValues
+from pipeline.models.ragged import SequenceValues
 from pipeline.workflow import Category, Sequence, Workflow
 
 SEQUENCES = (

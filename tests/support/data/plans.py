@@ -3,7 +3,7 @@
 import numpy as np
 
 from pipeline.records import Block, Moves, Plan
-from pipeline.storage.slab import Slab
+from pipeline.storage.tier import Slab
 
 WORDS = 8
 

@@ -8,16 +8,15 @@ from support.data.batches import make_batch
 from support.oracle.row_table import Table
 
 from pipeline.kernels.catch_up import catch_up
-from pipeline.kernels.clip_gradients import clip_gradients
-from pipeline.kernels.count_examples import count_examples
 from pipeline.kernels.dedup import group_sources, unique_keys_reference
 from pipeline.kernels.dedup_cuda import index_batch_cuda, unique_keys_cuda
 from pipeline.kernels.init_rows import clear_unused
 from pipeline.kernels.narrow_rows import BFLOAT16, FLOAT16_WORD, FULL_WORD, narrow_rows, widen_rows
 from pipeline.kernels.pool import lookup, pool_bags, pool_singles
+from pipeline.kernels.requests import count_examples
 from pipeline.kernels.rows import gather_rows, scatter_rows
 from pipeline.kernels.segment_sum import bag_scale, segment_sum
-from pipeline.kernels.update_rows import update_rows
+from pipeline.kernels.update_rows import clip_gradients, update_rows
 from pipeline.records import RESERVED, TILE
 
 

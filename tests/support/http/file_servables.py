@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.serving.http.admission import Admission
-from pipeline.serving.http.answer import probe
 from pipeline.serving.http.app import Api
 from pipeline.serving.http.current import Current
+from pipeline.serving.http.request import probe
 from pipeline.serving.http.tensors import DATATYPES
 from pipeline.serving.servable import CURRENT_FILE, SERVABLE_MANIFEST
 from pipeline.serving.serve import main

@@ -13,8 +13,8 @@ from support.http.file_servables import COLUMNS, TABLE, open_fake
 from support.http.oip import json_request
 
 from pipeline.serving.http.admission import Admission
-from pipeline.serving.http.answer import probe
 from pipeline.serving.http.current import Current
+from pipeline.serving.http.request import probe
 from pipeline.serving.http.server import HttpServer, bind
 
 ROOT = Path(__file__).parents[3]

@@ -21,7 +21,7 @@ from pipeline.storage.log import Log, TableFormat, metadata
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.policies import Uses
 from pipeline.storage.shards import ONE_SHARD
-from pipeline.storage.slab import Slab
+from pipeline.storage.tier import Slab
 
 ROW = RowLayout(embedding_dim=2, first_order=False)
 WORDS = ROW.num_words

@@ -20,16 +20,22 @@ from support.oracle.features import RareValues, with_made
 from pipeline.commits.flush import fingerprint
 from pipeline.data import order
 from pipeline.kernels.dedup import sources_reference, unique_keys_reference
-from pipeline.kernels.hashing import hash_bytes_reference, hash_integer_reference, missing_key, shared_key, table_salt
+from pipeline.kernels.hashing import (
+    hash_bytes_reference,
+    hash_integer_reference,
+    missing_key,
+    row_hash_reference,
+    shared_key,
+    table_salt,
+)
 from pipeline.kernels.init_rows import init_weights_reference
 from pipeline.kernels.narrow_rows import noise_reference, round_reference
 from pipeline.kernels.pool import pool_reference
-from pipeline.kernels.row_hash import row_hash_reference
 from pipeline.kernels.row_rules import RULE_NUMBERS, adam_size, step_reference
 from pipeline.kernels.segment_sum import bag_scale, segment_sum_reference
-from pipeline.machine.memory import aligned_empty
+from pipeline.machine.limits import aligned_empty
 from pipeline.models.losses import binary_cross_entropy
-from pipeline.models.sequence import SequenceValues
+from pipeline.models.ragged import SequenceValues
 from pipeline.optim.dense import clip_factor
 from pipeline.storage.layout import NUMBER_FORMATS
 from pipeline.training.build import build_model, has_batch_norm, row_layout

@@ -3,9 +3,8 @@
 import numpy as np
 
 from pipeline.kernels.catch_up import catch_up
-from pipeline.kernels.clip_gradients import clip_gradients
 from pipeline.kernels.row_rules import ADAM, FTRL, ROWWISE_ADAGRAD, RULE_NUMBERS, SGD, adam_size, step_reference
-from pipeline.kernels.update_rows import update_rows
+from pipeline.kernels.update_rows import clip_gradients, update_rows
 
 NUM_STATE = {"sgd": 0, "adagrad": 1, "rowwise_adagrad": 2, "adam": 2, "ftrl": 2}
 QUIET = 200

@@ -2,12 +2,28 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.depth import examples
 
-from pipeline.kernels.slots import NO_COPY, age_slots, fill_slots, read_uses, use_rows
-from pipeline.kernels.tiers import COPIES, DEVICE, DISK, HOST, NEW, PART, TIER_SHIFT, count_tiers, list_arrivals
+from pipeline.kernels.slots import (
+    COPIES,
+    DEVICE,
+    DISK,
+    HOST,
+    NEW,
+    NO_COPY,
+    PART,
+    TIER_SHIFT,
+    age_slots,
+    count_tiers,
+    fill_slots,
+    list_arrivals,
+    read_uses,
+    turn_hand,
+    turn_hand_reference,
+    use_rows,
+)
 
 SLOTS = 9
 PLACES = st.lists(st.tuples(st.sampled_from([DEVICE, HOST, DISK, -1]), st.integers(0, SLOTS - 1)), max_size=20)
@@ -73,3 +89,31 @@ def test_a_slot_that_does_not_exist_is_refused():
             use_rows(slots_U, 0, words_S, words_S, longs_S)
         with pytest.raises(IndexError):
             age_slots(slots_U, words_S, 0, words_S)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.integers(1, 20), st.data())
+def test_the_scan_matches_the_reference(num_slots, data):
+    bits = st.lists(st.integers(0, 1), min_size=num_slots, max_size=num_slots)
+    marked, evictable = data.draw(bits), data.draw(bits)
+    hand = data.draw(st.integers(0, num_slots - 1))
+    num = data.draw(st.integers(0, sum(evictable)))
+
+    marked_S, evictable_S, victims_E = (
+        np.array(marked, np.uint8),
+        np.array(evictable, np.uint8),
+        np.empty(num, np.int32),
+    )
+    new_hand = turn_hand(marked_S, evictable_S, hand, victims_E)
+    expected_marked = np.array(marked, np.uint8)
+    expected, expected_hand = turn_hand_reference(expected_marked, np.array(evictable, np.uint8), hand, num)
+
+    assert victims_E.tolist() == expected
+    assert new_hand == expected_hand
+    assert marked_S.tolist() == expected_marked.tolist()
+    assert [s for s in range(num_slots) if evictable[s] and not evictable_S[s]] == sorted(expected)
+
+
+def test_a_scan_without_slots_and_victims_succeeds():
+    none = np.empty(0, np.uint8)
+    assert turn_hand(none, none, 0, np.empty(0, np.int32)) == 0

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.data.batches import make_batch
 
-from pipeline.kernels.count_examples import count_examples, count_examples_reference
+from pipeline.kernels.requests import count_examples, count_examples_reference
 from pipeline.records import TILE
 
 

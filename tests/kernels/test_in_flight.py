@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 from support.data.row_files import files_of, tagged_rows
 from support.faults.linux_reads import NO_FILE, System, outcomes, put_beneath, run_checks
 
-from pipeline.kernels.in_flight import close_context, open_context
-from pipeline.kernels.read_in_flight import IN_FLIGHT_WORDS, STATE_WORDS, UNFINISHED, read_in_flight
+from pipeline.kernels.in_flight import (
+    IN_FLIGHT_WORDS,
+    STATE_WORDS,
+    UNFINISHED,
+    close_context,
+    open_context,
+    read_in_flight,
+)
 from pipeline.kernels.read_rows import PAGE_BYTES, SHORT, WRONG_TAG, read_rows_reference
-from pipeline.machine.memory import aligned_empty
+from pipeline.machine.limits import aligned_empty
 
 pytestmark = pytest.mark.disk
 
