@@ -3,12 +3,12 @@ those that cannot be read. The spans that they may belong to wait for them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from functools import cache
 
 import pyarrow as pa
 
-from pipeline.data.identity import Begun, name_of
+from pipeline.data.identity import Begun, SplitIdentity, name_of
 from pipeline.files import stores
 from pipeline.files.description import Description
 from pipeline.files.find import DataFile
@@ -75,18 +75,36 @@ class Arrivals:
             waits = "; no span is trained on now" if holds_all else f"; span {span} waits for it" if span else ""
             self.lines.append(f"{file} {said}{waits}")
 
-    def num_closed(self, labels: Sequence[str]) -> int | None:
-        """See `Calendar`. `labels`: names of the spans that this command has."""
-        begun, data = self._begun, self._data
+    def num_closed(self, split: SplitIdentity) -> tuple[int | None, list[str]]:
+        """See `Calendar`, and a line if that is because the last span has few rows. `split`: what this command has."""
+        begun, data, calendar = self._begun, self._data, split.calendar
         if self.holds_all:
-            return begun.begun
-        if data.close == "arrival" or not labels:
-            return None
-        known = [*(self._train.spans or ()), *(begun.waiting.rows if begun.waiting else ())] if self._train else []
+            return begun.begun, []
+        if not calendar or not calendar.labels:
+            return None, []
+        labels, said = calendar.labels, list[str]()
         latest = labels.index(max(labels)) if data.spans_by in LENGTHS else len(labels) - 1
         closed = latest if latest >= begun.begun and not begun.close else len(labels)
+        if data.close == "arrival":
+            if closed > latest or not self._has_few(split, latest):
+                return None, []
+            rows = calendar.num_rows[latest]
+            said = [f"span {labels[latest]} waits: {rows:,} rows, under 1 % of the day or hour before (or use --close)"]
+        known = [*(self._train.spans or ()), *(begun.waiting.rows if begun.waiting else ())] if self._train else []
         # What an earlier command has closed stays closed until something else comes.
-        return max(closed, (self._train.num_closed or 0) if self._train and [*labels] == known else 0)
+        return max(closed, (self._train.num_closed or 0) if self._train and [*labels] == known else 0), said
+
+    def _has_few(self, split: SplitIdentity, latest: int) -> bool:
+        """True if all rows of the latest span lie in files of the span before it, and are less than 1 % of its rows."""
+        labels, calendar = split.spans or [], split.calendar
+        before = max((label for label in labels if label < labels[latest]), default=None)
+        if before is None or calendar is None or self._data.spans_by not in LENGTHS:
+            return False
+        number = labels.index(before)
+        files = [{span for span, rows in file.spans or () if rows} for file in split.files]
+        return 100 * calendar.num_rows[latest] < calendar.num_rows[number] and all(
+            number in spans for spans in files if latest in spans
+        )
 
     def _is_marked(self, file: DataFile) -> bool:
         """True if a folder of the file, within the place that was given, has the mark that makes the file complete."""

@@ -193,10 +193,11 @@ class Begun:
         for digest in final.lists if final else ():
             yield from read_list(self.run_dir, digest)  # type: ignore[arg-type]
 
-    def known_among(self, names: Collection[str]) -> set[str]:
-        """Those of the names that are names of the run's training files."""
-        known = {name for name, _ in self.files("train")}
-        return (known & {*names}) | {file["path"] for file in self.final_files() if file["path"] in names}
+    def known_among(self, names: Collection[str]) -> dict[str, int]:
+        """Sizes of those of the run's training files that have one of these names."""
+        files = self.splits["train"].files if self.splits else []
+        known = {file.path: file.size for file in files if file.path in names}
+        return known | {file["path"]: file["size"] for file in self.final_files() if file["path"] in names}
 
     @property
     def trains_on(self) -> set[str]:

@@ -82,7 +82,7 @@ def files_of_splits(data: Data, begun: Begun, described: Description) -> SplitFi
         in_order = of_train.values() if data.spans_by == "value" else as_added(of_train.values())
         found["train"] = arrivals.complete(in_order)
         waits = begun.waiting is not None and bool(begun.waiting.rows or begun.waiting.held)
-        settled = final - {file.path for file in begun.shared}
+        settled = final.keys() - {file.path for file in begun.shared}
         # A place without files waits, too, since some may come back.
         given = [one for one, files in again if ({listed[file.place] for file in files} - settled if files else waits)]
         given = [*(given if begun.waiting else [data.train]), *filter(None, [begun.extend])]
@@ -197,7 +197,8 @@ def list_split(
     maker = None
     if was:
         is_gone = partial(_is_gone, was, begun, data, {})
-        maker = CalendarMaker(data, was.spans or (), aside, is_gone, begun.begun)
+        is_open = data.close == "next" or was.num_closed is not None
+        maker = CalendarMaker(data, was.spans or (), aside, is_gone, begun.begun if is_open else None)
     new = [(file, runs) for file, runs in added.items() if file in listed]
     for placed in maker.place(new, times.latest) if maker and times else ():
         spans = {
@@ -308,7 +309,7 @@ def chosen_files(listed: ListedSplit, begun: Begun, found: SplitFiles, data: Dat
     if begun.waiting or lacking:
         known = found.known if begun.waiting else {file.path for file in identity.files}
         identity, lines = chosen(identity, begun.waiting or Waiting(()), known, num_final, lacking)
-    closed = arrivals.num_closed(identity.spans or ())
+    closed, said = arrivals.num_closed(identity)
     identity = identity.model_copy(update={"unread": arrivals.unread or None, "num_closed": closed})
     if identity.calendar and sum(map(len, identity.calendar.arrivals(data))) < begun.begun:
         identity = identity.model_copy(update={"num_begun": begun.begun})
@@ -316,7 +317,8 @@ def chosen_files(listed: ListedSplit, begun: Begun, found: SplitFiles, data: Dat
     files = {of_path[one.path][0]: one.model_copy(update={"types": of_path[one.path][1]}) for one in identity.files}
     turn = {file: number for number, file in enumerate(files)}
     groups = sorted((group for group in listed.groups if group.file in turn), key=lambda group: turn[group.file])
-    return replace(listed, identity=identity, groups=groups, files=files), [*arrivals.lines, *lines]
+    notes = [*listed.notes, *said]
+    return replace(listed, identity=identity, groups=groups, files=files, notes=notes), [*arrivals.lines, *lines]
 
 
 def check_signs(columns: Iterable[InputColumn], data: Data, files: Mapping[DataFile, FileIdentity]) -> None:

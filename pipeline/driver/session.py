@@ -19,7 +19,7 @@ from pipeline.driver.driver import Driver
 from pipeline.driver.open import make_run_dir, open_crew, open_local, open_pool, recruit, shared_by
 from pipeline.driver.resume import begun_like, begun_of, check_alike
 from pipeline.errors import refuse_remote
-from pipeline.files.find import find
+from pipeline.files.find import find, place_of
 from pipeline.messages.uris import is_remote
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.setup import Setup, check, divide_caps
@@ -60,9 +60,17 @@ def extended(
             f"--extend names {_some(again)}, which the run has already trained on; name only new files, or skip "
             "known ones with --known-ok"
         )
+    may_change = {file.path for file in begun.shared}
+    places_of = {name: place_of(name, workflow.data.root) for name in known if name not in may_change}
+    local = {name: Path(place) for name, place in places_of.items() if not is_remote(place)}
+    if changed := [name for name, path in local.items() if path.is_file() and path.stat().st_size != known[name]]:
+        say(
+            f"warning: {_some(changed)} changed after it was trained on, and is not read again; give new rows under "
+            "another name, or go back with --rewind SPAN"
+        )
     waiting = (begun.waiting or Waiting(())).with_choices(as_is, without)
     left_out = (begun.splits["train"].unread or {}).keys() if begun.splits else ()
-    if others := matched - known - waiting.files - {*given, *left_out}:
+    if others := matched - known.keys() - waiting.files - {*given, *left_out}:
         say(f"data.train matches {_some(sorted(others))}, which the run does not have; --extend trains on them")
     return replace(begun, extend=places, close=close, waiting=waiting if begun.waiting else None)
 

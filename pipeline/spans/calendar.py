@@ -76,16 +76,16 @@ class CalendarMaker:
 
     def __init__(
         self, data: Data, labels: Iterable[str], aside: Collection[str] = (),
-        gone: Callable[[str], bool] = lambda label: False, num_begun: int = 0,
+        gone: Callable[[str], bool] = lambda label: False, num_final: int | None = None,
     ) -> None:  # fmt: skip
-        """`labels`: names of the run's existing spans, which are final; of those of a run with `data.close` "next", the
-        first `num_begun` are. `aside`: names of spans that were set aside, which may follow later ones. `gone`: True
-        for a final span of which a file is no longer there."""
+        """`labels`: names of the run's existing spans, of which the first `num_final`, by default all, are final.
+        `aside`: names of spans that were set aside, which may follow later ones. `gone`: True for a final span of which
+        a file is no longer there."""
         self._aside = aside
         self._late, self._ahead, self._gone = data.late, data.ahead, cache(gone)
         self._waits = data.close == "next" or data.label_delay is not None
         self.labels = [*labels]
-        self._num_known = num_begun if data.close == "next" else len(self.labels)
+        self._num_known = len(self.labels) if num_final is None else num_final
         final = self.labels[: self._num_known]
         self._known = frozenset(final)
         self._new = {label: number for number, label in enumerate(self.labels) if label not in self._known}

@@ -105,8 +105,8 @@ def part_of(label: str, latest: int, clock: Clock) -> list[str]:
     the clock writes them, of the last of all rows."""
     rest = clock.end_of(label) - latest
     said = f"span {label} has no rows in its last {rest // 60:,} minutes; its other parts are late in later commands"
-    # A date says no hour.
-    is_part = " part " not in label and latest % DAY and clock.length / 2 < rest < clock.length
+    # A date says no hour, and rows of the first minutes wait if they are few (see `Arrivals.num_closed`).
+    is_part = " part " not in label and latest % DAY and clock.length / 2 < rest < 0.95 * clock.length
     return [f"{said} (data.late), unless it waits for the next span (data.close='next')"] if is_part else []
 
 

@@ -279,6 +279,35 @@ def test_the_last_day_waits_for_the_next_or_until_it_is_closed(days):
     assert found == [0, 20, 33, 33]
 
 
+def test_a_trained_file_that_grew_is_named_and_not_read(days, capsys):
+    log, rows = Path("data/log.parquet"), [pq.read_table(day) for day in days]
+    again = ["days.py", "--serial", "--known-ok", "--extend", str(log)]
+    for night in (1, 2):
+        pq.write_table(pa.concat_tables(rows[1 : night + 1]), log)
+        assert main(again) == 0
+        assert result_of("runs/days")["examples"] == 33
+        assert capsys.readouterr().err.count("log.parquet changed after it was trained on") == night - 1
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_row_after_midnight_waits_for_its_day(days, capsys, kept):
+    tables = [pq.read_table(day) for day in write_days(Path("data"), [120, 120, 120, 4])]
+    for day, today, tomorrow in zip(days, tables, tables[1:], strict=False):
+        pq.write_table(pa.concat_tables([today.slice(1), tomorrow.slice(0, 1)]), day)
+    found = []
+    for night, more in enumerate(([], ["--extend", str(days[1])], ["--extend", str(days[2])], ["--close"])):
+        assert main(["days.py", "--serial", *more]) == 0
+        found.append(result_of("runs/days")["examples"])
+        if not kept and night < 2:
+            days[night].unlink()
+    lost = 0 if kept else 1
+    assert found == [119, 239 - lost, 359 - 2 * lost, 360 - 2 * lost]
+    assert "span 2026-11-21 waits: 1 rows, under 1 %" in capsys.readouterr().err
+    if kept:
+        assert main(["days.py", "--serial", "--like", "runs/days", "--out", "alike"]) == 0
+        assert result_of("alike")["fingerprint"] == result_of("runs/days")["fingerprint"]
+
+
 def test_a_first_night_without_scores_trains_nothing(days):
     waits = ["days.py", "--serial", "--no-score", "--set", "data.label_delay=2 d"]
     assert main(waits) == 0
