@@ -14,7 +14,7 @@ from pipeline.data.groups import GroupReader, RowGroup
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity
 from pipeline.data.order import PassOrder
 from pipeline.data.outside import BadValues, Outside
-from pipeline.data.side_files import SideFiles, side_digests, with_copies
+from pipeline.data.side_files import side_digests, with_copies
 from pipeline.data.split_files import check_signs, chosen_files, files_of_splits, list_split
 from pipeline.data.window import Window
 from pipeline.files.description import Description
@@ -130,7 +130,7 @@ class Source:
         """True if the window is already shuffled."""
         self._writer = BatchWriter(self._widths)
         self._span, of_span = self.sides.former(self.side_files)
-        former = SideFiles(self.sides.folder, of_span)
+        former = replace(self.sides, newest=of_span, before=())
         self._make_former = lambda: Source(
             named, seed, num_threads, metrics, keys_only=keys_only, begun=replace(self.as_begun, sides=former)
         )

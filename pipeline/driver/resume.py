@@ -273,9 +273,9 @@ def begun_of(run_dir: Path) -> Begun:
         num_begun, num_done = begun_and_done(train.calendar.num_rows, epochs, trained)
         final = final_part(train, num_begun)
         return replace(
-            begun, splits={**begun.splits, "train": final}, at=resumed_at(state, train, train), begun=num_begun,
-            done=num_done, waiting=waiting_in(train, final),
-            sides=sides_in(state, num_begun, num_done, run_dir / FOLDER), run_dir=run_dir,
+            begun, splits={**begun.splits, "train": final}, at=resumed_at(state, train, train),
+            waiting=waiting_in(train, final), sides=sides_in(state, num_begun, num_done, run_dir / FOLDER),
+            run_dir=run_dir,
         )  # fmt: skip
     return Begun()
 
@@ -302,20 +302,33 @@ def begun_like(run_dir: Path, data: Data) -> Begun:
     """Data of a new run over the spans and files of the newest commit of another run, in the same order. Raises
     ValueError if it has no spans, or a file is gone."""
     with hold(run_dir, "last") as held:
-        begun = begun_in(held.manifest.state["data"], run_dir)
+        state = held.manifest.state
+        begun = begun_in(state["data"], run_dir)
     train = begun.splits["train"]
     if train.calendar is None:
         raise ValueError(f"--like {run_dir}: the training data of this run has no spans; leave --like out")
     for name, _ in begun.files("train"):
         if not is_remote(place := place_of(name, data.root)) and not Path(place).exists():
             raise ValueError(f"--like {run_dir}: {place}, which it was trained on, is gone; put it back")
-    return replace(begun, splits={**begun.splits, "train": train.model_copy(update={"held": None, "unread": None})})
+    num_spans = len(train.spans or ())
+    sides = replace(sides_in(state, num_spans, num_spans, run_dir), folder=None, begun=0)
+    splits = {**begun.splits, "train": train.model_copy(update={"held": None, "unread": None})}
+    return replace(begun, splits=splits, sides=sides)
 
 
-def check_alike(run_dir: Path, begun: Begun, now: Identity) -> None:
-    """Raises ValueError if files changed since `begun_like`'s run was trained on them."""
-    if said := difference(begun.splits["train"], now["train"]):
+def check_alike(run_dir: Path, begun: Begun, now: Identity, side_files: Mapping[str, str]) -> None:
+    """Raises ValueError if files changed since `begun_like`'s run was trained on them. `side_files`: checksum of each
+    file that features read."""
+    train = begun.splits["train"]
+    if said := difference(train, now["train"]):
         raise ValueError(f"--like {run_dir}: data.train: {said}; restore the file")
+    for first, used in begun.sides.before:
+        for name in (name for name, digest in used.items() if side_files.get(name) != digest):
+            raise ValueError(
+                f"--like {run_dir}: span {(train.spans or [])[first]} was trained on with another content of {name} "
+                "(data.features) than it has now; restore it. If that run's spans used several contents of it, one "
+                "command cannot train them again"
+            )
 
 
 def check_newest(

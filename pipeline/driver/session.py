@@ -135,7 +135,7 @@ def plan_session(
     for remark in check_changes(workflow.data, checked.source.sides, checked.source.side_files):
         say(remark)
     if like and alike:
-        check_alike(like, alike, checked.source.identity)
+        check_alike(like, alike, checked.source.identity, checked.source.side_files)
     if workflow.init_from and is_new:
         from pipeline.warm_start.first_commit import rows_to_take
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -103,7 +103,9 @@ def hit_curve(
 ) -> HitCurve:  # fmt: skip
     """Read the keys of the training blocks to come, up to the limits. Raises ValueError if the data is invalid."""
     begin, data, agenda, fit = time.monotonic(), setup.workflow.data, setup.agenda, setup.fit
-    reader = KeyReader(data, setup.workflow.seed, cpus(), Begun(checked.source.identity))
+    # The run has no copies of side files yet.
+    begun = Begun(checked.source.identity, sides=replace(checked.source.sides, folder=None))
+    reader = KeyReader(data, setup.workflow.seed, cpus(), begun)
     num_columns, of_block = max(1, len(data.categories)), fit.block_batches * setup.workflow.schedule.batch_size
     examples = min(agenda.num_examples["train"], max_values // num_columns)
     keys = setup.world * guessed_keys(fit.window, of_block, examples)

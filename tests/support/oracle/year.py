@@ -57,6 +57,8 @@ class Split:
     """Why, number of rows (see `num_own`), and the content to which the guard objects."""
     unread: frozenset[str] = frozenset()
     """Names of the files that cannot be read."""
+    closed: int = 0
+    """Number of spans for which `Rules.close` awaits no more rows; 0 if it awaits none at all."""
 
     def num_own(self, span: str) -> int:
         """Number of rows of a span's own day; if it has only rows of others, of these."""
@@ -68,9 +70,13 @@ class Split:
 class Rules:
     late: str = "refuse"
     ahead: str = "refuse"
+    close: str = "arrival"
+    """When a day is trained on: on "arrival", when the "next" one is there, or "now" without waiting for that one."""
     delay: int = 0
     """Days until labels are known."""
     then: str = "stop"
+    table: int = 0
+    """Number of the side table that is there."""
 
 
 def name_of(day: int) -> str:
@@ -93,11 +99,12 @@ def body_of(days: Sequence[int], gap: int = 1) -> list[int]:
 
 def place(
     files: Sequence[Sequence[int]], known: Sequence[str], rules: Rules, gap: int = 1, aside: Collection[str] = (),
-    gone: Collection[str] = (),
+    gone: Collection[str] = (), begun: int | None = None,
 ) -> tuple[list[tuple[int, list[Place]]], list[str]]:  # fmt: skip
     """Numbers of the files in the order of reading, each with the places of its rows, and the names of all spans.
-    `files`: the day of each row. `known`: final spans. `gone`: those of which a file is gone. Raises Refused, with the
-    setting that would help."""
+    `files`: the day of each row. `known`: final spans, of which all or the first `begun` take no more rows. `gone`:
+    those of which a file is gone. Raises Refused, with the setting that would help."""
+    known, open_spans = known[:begun], known[begun:] if begun is not None else []
     last = max(known, default="")
     bodies = [body_of(days, gap) for days in files]
     opened = set()
@@ -106,7 +113,7 @@ def place(
             follows = name_of(day) >= last or name_of(day) in aside or (day in body and rules.late == "take")
             if day <= body[-1] and name_of(day) not in known and follows:
                 opened.add(name_of(day))
-    new = sorted(opened)
+    new = [*open_spans, *sorted(opened - {*open_spans})]
     names = [*known, *new]
 
     def kind_of(day: int, body: list[int]) -> str:
@@ -151,6 +158,8 @@ class Year:
 
     def __init__(self) -> None:
         self.split, self.trained = Split(), 0
+        self.tables: list[int] = []
+        """Side table with which each span was trained."""
         self._begun: dict[int, Split] = {}
         """List of the command that trained on each span."""
 
@@ -187,8 +196,14 @@ class Year:
         if same and len(split.spans) == self.trained:
             self.split = before
             return 0  # What is left out is counted once there is a span to train on.
-        ends = [date.fromisoformat(span[:10]) for span in self.split.spans]
+        ends = [date.fromisoformat(span[:10]) for span in split.spans]
         due = sum(max(ends[: n + 1]) + timedelta(days=rules.delay) <= max(ends) for n in range(len(ends)))
+        if rules.close != "arrival" and split.spans:
+            latest = split.spans.index(max(split.spans))
+            closed = latest if latest >= self.trained and rules.close == "next" else len(split.spans)
+            # What an earlier command has closed stays closed until something else comes.
+            closed = max(closed, before.closed if split.spans == before.spans else 0)
+            self.split, due = replace(split, closed=closed), min(due, closed)
         while self.trained < due:
             span = self.split.spans[self.trained]
             if span != as_is and bad(span):
@@ -198,6 +213,7 @@ class Year:
                 self.split = replace(self.split, held=held)
                 return self.night(folder, rules, bad) or 4
             self._begun[self.trained] = self.split
+            self.tables[self.trained :] = [rules.table]
             self.trained += 1
         return 4 if is_first else 0
 
@@ -223,7 +239,8 @@ class Year:
         gone = {span for file in changed for span in file.spans}
         gone |= {name_of(r.day) for f in changed for r, at in zip(f.rows, f.places, strict=True) if at.kind}
         days = [[row.day for row in rows] for _, rows in seen]
-        placed, names = place(days, known, rules, aside=self.split.held, gone=gone)
+        begun = len(known) if rules.close == "arrival" else self.trained
+        placed, names = place(days, known, rules, aside=self.split.held, gone=gone, begun=begun)
         found = [*files, *(Listed(*seen[number], places) for number, places in placed)]
         return Split(found, names, unread=frozenset(unread))
 
