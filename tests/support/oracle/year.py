@@ -174,8 +174,10 @@ class Year:
         return spans[:end], files
 
     def fixed(self) -> set[str]:
-        """Names of final files that have rows to be trained on yet, so that they must not change."""
-        return {file.name for file in self.final()[1] if file.spans & {*self.split.spans[self.trained :]}}
+        """Names of final files that must not change: those with rows to be trained on yet, or with rows ahead of their
+        time that were trained on, which a run would take again once their own span comes."""
+        rest, final = {*self.split.spans[self.trained :]}, self.final()[1]
+        return {f.name for f in final if f.spans & rest or any(at.kind == "ahead" and at.span for at in f.places)}
 
     def night(
         self, folder: Folder, rules: Rules, bad: Callable[[str], bool], as_is: str = "", without: str = ""
