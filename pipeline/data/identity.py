@@ -174,14 +174,18 @@ class Begun:
     sides: SideFiles = field(default_factory=SideFiles)
     """The files that features read."""
     begun: int = 0
-    done: int = 0
-    """Number of spans with which training has begun, and of those that it is done with: their files are not opened."""
+    """Number of spans with which training has begun."""
     close: bool = False
     """True if this command trains on spans for which `data.close` still awaits rows."""
     waiting: Waiting | None = None
     """Spans that follow `splits` in the training data, if it has any."""
     run_dir: Path | None = None
     """Folder of the run, with the lists of its final files."""
+
+    @property
+    def done(self) -> int:
+        """Number of spans that training is done with: their files are not opened, by whatever reader."""
+        return self.sides.done
 
     def files(self, split: str) -> list[tuple[str, int | None]]:
         """Names of the split's files, in order, and their versions (see `FileIdentity`)."""

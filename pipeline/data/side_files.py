@@ -43,6 +43,8 @@ class SideFiles:
     """Checksums of the spans that have begun, each with the number of the first span that used these."""
     begun: int = 0
     """Number of these spans."""
+    done: int = 0
+    """Number of spans that training is done with: no reader opens their files."""
 
     def entry(self, newest: Mapping[str, str]) -> dict[str, list[tuple[int, dict[str, str]]]]:
         """Entry of a commit's state: the checksums of all spans, as `before`, if later spans use the newest; none
@@ -58,10 +60,10 @@ class SideFiles:
         return former[-1] if former else newest
 
 
-def sides_in(state: Mapping[str, Any], begun: int, folder: Path) -> SideFiles:
-    """Side files of a run that goes on from a commit with this state. `begun`, `folder`: see `SideFiles`."""
+def sides_in(state: Mapping[str, Any], begun: int, done: int, folder: Path) -> SideFiles:
+    """Side files of a run that goes on from a commit with this state. `begun`, `done`, `folder`: see `SideFiles`."""
     by_span = state.get(BY_SPAN) or [(0, state["side_files"])]
-    return SideFiles(folder, {}, tuple((first, digests) for first, digests in by_span if first < begun), begun)
+    return SideFiles(folder, {}, tuple((first, digests) for first, digests in by_span if first < begun), begun, done)
 
 
 def keep_side_files(data: Data, digests: Mapping[str, str], folder: Path, files: Files) -> None:

@@ -14,7 +14,7 @@ from pipeline.data.groups import GroupReader, RowGroup
 from pipeline.data.identity import Begun, FileIdentity, SplitIdentity
 from pipeline.data.order import PassOrder
 from pipeline.data.outside import BadValues, Outside
-from pipeline.data.side_files import SideFiles, side_digests, with_copies
+from pipeline.data.side_files import side_digests, with_copies
 from pipeline.data.split_files import check_signs, chosen_files, files_of_splits, list_split, with_changes
 from pipeline.data.window import Window
 from pipeline.files.description import Description
@@ -146,7 +146,7 @@ class Source:
             self._former.close()
             self._former = None
         if self._former is None and digests != self.side_files:
-            self._former = self._with_sides(SideFiles(self.sides.folder, digests))
+            self._former = self._with_sides(replace(self.sides, newest=digests, before=()))
         return self._former
 
     @property

@@ -277,8 +277,8 @@ def begun_of(run_dir: Path) -> Begun:
         final = final_part(train, num_begun)
         return replace(
             begun, splits={**begun.splits, "train": final}, at=resumed_at(state, train, train), begun=num_begun,
-            done=num_done, waiting=waiting_in(train, final),
-            sides=sides_in(state, num_begun, run_dir / FOLDER), run_dir=run_dir,
+            waiting=waiting_in(train, final), sides=sides_in(state, num_begun, num_done, run_dir / FOLDER),
+            run_dir=run_dir,
         )  # fmt: skip
     return Begun()
 
@@ -313,7 +313,7 @@ def begun_like(run_dir: Path, data: Data) -> Begun:
     num_begun, _ = begun_and_done(train.calendar.num_rows, state["workflow"]["schedule"]["epochs"], state["trained"])
     if not num_begun:
         raise ValueError(f"--like {run_dir}: this run has not trained on any span yet; train it first")
-    sides = sides_in(state, num_begun, run_dir / FOLDER)
+    sides = sides_in(state, num_begun, 0, run_dir / FOLDER)
     for _, digests in sides.before:
         with_copies(data, digests, run_dir / FOLDER)
     all_due = {"held": None, "unread": None, "num_closed": num_begun, "num_begun": num_begun}

@@ -142,7 +142,7 @@ def plan_session(
     is_new = not begun.splits
     alike = begun_like(like, workflow.data) if like else None
     begun = extended(workflow, alike if alike and is_new else begun, extend, known_ok, say, as_is, without, close)
-    begun = replace(begun, sides=alike.sides) if alike else begun
+    begun = replace(begun, sides=replace(alike.sides, done=begun.done)) if alike else begun
     checked = check(workflow, device, say, world, scheduler is None, run_dir, begun)
     for remark in () if alike else check_changes(workflow.data, begun.sides, checked.source.side_files):
         say(remark)

@@ -17,6 +17,7 @@ import numpy as np
 
 from pipeline.data.agenda import START
 from pipeline.data.identity import Begun
+from pipeline.data.side_files import SideFiles
 from pipeline.kernels.key_map import UNKNOWN
 from pipeline.machine.limits import cpus
 from pipeline.messages.sizes import format_size_up
@@ -103,7 +104,9 @@ def hit_curve(
 ) -> HitCurve:  # fmt: skip
     """Read the keys of the training blocks to come, up to the limits. Raises ValueError if the data is invalid."""
     begin, data, agenda, fit = time.monotonic(), setup.workflow.data, setup.agenda, setup.fit
-    reader = KeyReader(data, setup.workflow.seed, cpus(), Begun(checked.source.identity))
+    # The run has no copies of side files yet.
+    begun = Begun(checked.source.identity, sides=SideFiles(done=checked.source.sides.done))
+    reader = KeyReader(data, setup.workflow.seed, cpus(), begun)
     num_columns, of_block = max(1, len(data.categories)), fit.block_batches * setup.workflow.schedule.batch_size
     examples = min(agenda.num_examples["train"], max_values // num_columns)
     keys = setup.world * guessed_keys(fit.window, of_block, examples)

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.data.identity import Begun, as_json, begun_in
+from pipeline.data.side_files import SideFiles
 from pipeline.data.source import Source
 from pipeline.features.settings import Calendar, Cross
 from pipeline.workflow import Category, Data, Number, Time
@@ -94,7 +95,8 @@ def test_a_file_that_lacks_a_column_is_read_again_on_resume(tmp_path):
     paths = write(tmp_path, 1), write(tmp_path, 2, item=None)
     both = source(tmp_path, train=paths)
     (tmp_path / paths[0]).unlink()
-    assert "'item' is missing in 1 of 1 files" in source(tmp_path, Begun(both.identity, done=1)).notes[0]
+    begun = Begun(both.identity, sides=SideFiles(done=1))
+    assert "'item' is missing in 1 of 1 files" in source(tmp_path, begun).notes[0]
 
 
 def test_the_description_names_all_columns_and_no_identity(tmp_path):

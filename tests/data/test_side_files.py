@@ -145,18 +145,8 @@ RARE = Rare(column="item", at_least=3, counts="items.parquet", changes="refuse")
     [
         (REFUSING, {1: "a", 2: None}, {1: "a", 2: None, 3: "b"}, "has changed, 0 known keys have"),
         (LOOKUP, {1: "a", 2: "b"}, {1: "a", 2: "c"}, "has changed, 1 known keys have"),
-        (
-            REFUSING,
-            {1: "a", 2: "b"},
-            {1: "a", 2: "c"},
-            "other values, the first 2, and its changes is 'refuse'",
-        ),
-        (
-            REFUSING,
-            {1: "a", 2: "b"},
-            {1: "a"},
-            "other values, the first 2, and its changes is 'refuse'",
-        ),
+        (REFUSING, {1: "a", 2: "b"}, {1: "a", 2: "c"}, "other values, the first 2, and its changes is 'refuse'"),
+        (REFUSING, {1: "a", 2: "b"}, {1: "a"}, "other values, the first 2, and its changes is 'refuse'"),
         (LOOKUP, {1: "a"}, {1: 7}, "column 'brand' has type int64, and had string; write it as before"),
         (LOOKUP, {1: "a"}, {"1": "a"}, "column 'id' has type text, and had integers; write it as before"),
         (RARE, {1: 5, 2: 1}, {1: 9, 2: 2, 3: 8}, "has changed, 0 known keys have"),

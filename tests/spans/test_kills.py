@@ -4,6 +4,7 @@ new content counts; from then on it is refused, or rewritten."""
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -37,17 +38,18 @@ def fingerprint(run: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("point", "change"),
+    ("point", "change", "policy"),
     some(
-        [(point, change) for point in POINTS for change in ("replaced", "renamed", "added", "gone")],
-        ("before its score", "renamed"), ("after it", "replaced"), ("batch 0", "replaced"), ("pass 1", "added"),
-        several=True,
+        [*product(POINTS, ("replaced", "renamed", "added", "gone"), ("clock", "foresight"))],
+        ("before its score", "renamed", "clock"), ("after it", "replaced", "foresight"),
+        ("batch 0", "replaced", "foresight"), ("pass 1", "added", "clock"), several=True,
     ),
 )  # fmt: skip
-def test_a_change_after_a_kill_counts_or_is_refused(tmp_path, monkeypatch, capsys, point, change):
+def test_a_change_after_a_kill_counts_or_is_refused(tmp_path, monkeypatch, capsys, point, change, policy):
     monkeypatch.chdir(tmp_path)
     log, workflow = Log(tmp_path), workflow_of(tmp_path, 1)
-    often = workflow.with_settings({"commit.every_blocks": 1, "schedule.epochs": 2, "schedule.block_batches": 3})
+    often = {"commit.every_blocks": 1, "schedule.epochs": 2, "schedule.block_batches": 3}
+    often = workflow.with_settings(often | {"storage.device_policy": policy, "storage.host_policy": policy})
     Path("days.json").write_text(often.model_dump_json())
     log.put(log.rows([0] * 25))
     assert main([*RUN, "run"]) == 0

@@ -19,6 +19,7 @@ from support.oracle.year import Refused, Rules, name_of, place
 from support.runs.harness import make_driver
 
 from pipeline.data.identity import Begun
+from pipeline.data.side_files import SideFiles
 from pipeline.data.source import Source
 from pipeline.settings.columns import Time
 from pipeline.spans.rows import part_of
@@ -158,7 +159,7 @@ def test_rows_of_changed_files_are_not_trained_on_again(tmp_path, changed, now, 
     (tmp_path / changed).unlink()
     if now:
         write(tmp_path / changed, now)
-    again = Begun(begun.splits, (str(write(tmp_path / "2", comes)),), done=2)
+    again = Begun(begun.splits, (str(write(tmp_path / "2", comes)),), sides=SideFiles(done=2))
     source = Source(data_of(tmp_path, train=("0",), late="take"), 0, begun=again)
     assert rows_of(source, "2") == [None if day < 2 else "2026-11-26" for day in comes]
 

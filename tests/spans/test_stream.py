@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +15,13 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 from support.data.days import days_workflow, write_days
 from support.depth import examples
-from support.faults.kills import Dying, Killed
+from support.faults.kills import dying
 from support.oracle.optimizers import EXACT
 from support.oracle.reference import Reference
 from support.runs.harness import make_driver
 
 from pipeline.models import LR
 from pipeline.settings.optimizer import DenseAdam, KStep, Optimizer
-from pipeline.storage import durable
-from pipeline.storage.files import Files
 from pipeline.storage.policies import POLICIES
 from pipeline.workflow import Category, Workflow
 
@@ -148,16 +144,6 @@ def streams(draw: st.DrawFn) -> dict[str, Any]:
         "sizes": sizes, "seed": draw(st.integers(0, 9)), "row_group_size": draw(st.sampled_from([3, 8, 100])),
         "changes": changes, "optimizer": draw(st.sampled_from([*EXACT.values()])), "calls": calls,
     }  # fmt: skip
-
-
-def dying(dies_at: int, work: Callable[[], Any]) -> None:
-    """Do `work` in a process that is killed at one of its durable system calls, if it comes so far."""
-    system = Dying(dies_at)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Files, "system", system)
-        patch.setattr(durable, "open", system.open_file, raising=False)
-        with suppress(Killed):
-            work()
 
 
 @given(streams())

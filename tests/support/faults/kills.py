@@ -2,7 +2,9 @@
 
 import io
 import os
+from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -47,20 +49,26 @@ class DyingFile(io.FileIO):
         return super().write(content)
 
 
+def dying(dies_at: int, work: Callable[[], Any]) -> bool:
+    """Call `work` in a process that is killed at one of its durable system calls. Returns False if it ends before."""
+    system = Dying(dies_at)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Files, "system", system)
+        patch.setattr(durable, "open", system.open_file, raising=False)
+        try:
+            work()
+        except Killed:
+            return True
+    return False
+
+
 def killed_anywhere(tmp_path, work, step=1):
     """Call work(folder) repeatedly, each time in a new folder and killed `step` system calls later than before, then
     again in the same folder without a kill. Yields the folders; ends with the first call that finishes unkilled."""
     for dies_at in count(1, step):
         folder = tmp_path / f"killed-{dies_at}"
         folder.mkdir()
-        system = Dying(dies_at)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Files, "system", system)
-            patch.setattr(durable, "open", system.open_file, raising=False)
-            try:
-                work(folder)
-                return
-            except Killed:
-                pass
+        if not dying(dies_at, lambda folder=folder: work(folder)):
+            return
         work(folder)
         yield folder

@@ -59,6 +59,8 @@ class Split:
     """Why, number of rows (see `num_own`), and the content to which the guard objects."""
     unread: frozenset[str] = frozenset()
     """Names of the files that cannot be read."""
+    copies: frozenset[str] = frozenset()
+    """Names of files with the rows of others."""
 
     def num_own(self, span: str) -> int:
         """Number of rows of a span's own day; if it has only rows of others, of these."""
@@ -198,6 +200,7 @@ class Year:
         if not split.unread <= before.unread:
             return 4  # Any span may have rows in a file that cannot be read; the next command leaves it out.
         same = (split.spans, split.held, split.unread) == (before.spans, before.held, before.unread)
+        same &= split.copies <= before.copies
         if same and len(split.spans) == self.trained:
             self.split = before
             return 0  # What is left out is counted once there is a span to train on.
@@ -223,7 +226,8 @@ class Year:
 
     def _list(self, folder: Folder, rules: Rules, known: list[str], files: list[Listed]) -> Split:
         """All that is there now: what is final as it was, and the other files of the folder, by name."""
-        final, seen, unread = {file.name for file in files}, [], set()
+        final, seen = {file.name for file in files}, []
+        unread, copies = set[str](), set[str]()
         changed = [file for file in files if folder.get(file.name) != file.rows]
         there = [file for file in files if file.rows and not file.name.endswith(BEFORE)]
         kept = [file.rows for file in there if file.name not in folder or file not in changed]
@@ -233,7 +237,9 @@ class Year:
                     raise Refused(name)
                 if rows is None:
                     unread.add(name)
-                elif rows not in kept or not rows:
+                elif rows in kept and rows:
+                    copies.add(name)
+                else:
                     kept.append(rows)
                     seen.append((name, rows))
         gone = {span for file in changed for span in file.spans}
@@ -241,7 +247,7 @@ class Year:
         days = [[row.day for row in rows] for _, rows in seen]
         placed, names = place(days, known, rules, aside=self.split.held, gone=gone)
         found = [*files, *(Listed(*seen[number], places) for number, places in placed)]
-        return Split(found, names, unread=frozenset(unread))
+        return Split(found, names, unread=frozenset(unread), copies=frozenset(copies))
 
     def _chosen(
         self, listed: Split, known: list[str], waits: dict[str, int], as_is: str, without: str
@@ -270,7 +276,8 @@ class Year:
             turn = {span: number for number, span in enumerate(spans)}
             files.sort(key=lambda file: max(first[0], min((turn[span] for span in file.spans), default=0)))
         is_first = any(why == "short" and span not in was for span, (why, _, _) in held.items())
-        return Split(files, spans, held, listed.unread), is_first
+        is_first |= not listed.copies <= self.split.copies
+        return Split(files, spans, held, listed.unread, listed.copies), is_first
 
 
 def content_of(split: Split, span: str) -> list[tuple[Rows, list[bool]]]:
