@@ -11,10 +11,9 @@ from support.oracle.row_table import Table
 from pipeline.kernels import (
     absent_adam,
     catch_up,
-    clip_gradients,
-    count_examples,
     dedup_cuda,
     launch,
+    requests,
     segment_sum,
     update_rows,
 )
@@ -25,12 +24,11 @@ if config.ENABLE_CUDASIM:
 
 SHARED = [
     (dedup_cuda, "example_of"), (segment_sum, "first_from"), (segment_sum, "gradient"), (segment_sum, "tile_sum"),
-    (count_examples, "count_one"),
+    (requests, "count_one"),
     *((update_rows, name) for name in (
         "full_gradient", "rowwise_row", "adam_weight", "adagrad_weight", "ftrl_sums", "ftrl_weight",
     )),
-    *((update_rows, name) for name in ("rowwise_step", "squares")),
-    *((clip_gradients, name) for name in ("clip_row", "squares", "full_gradient")),
+    *((update_rows, name) for name in ("rowwise_step", "squares", "clip_row")),
     *((absent_adam, name) for name in ("stands_still", "adam_rest", "adam_weight")),
     *((catch_up, name) for name in (
         "shrinkage", "shrinks", "adagrad_weight", "adagrad_absent", "rowwise_absent", "adam_absent",
@@ -65,7 +63,7 @@ def compile_what_calls_them():
             table.clip, table.step = (np.float32(clip), np.float32(0)), 0
             table.update(np.zeros(1, np.int32), np.zeros((1, 3)))
     no_keys = np.zeros(1, np.int32), np.zeros(1, np.int32)
-    count_examples.count_examples(*no_keys, 1, no_keys[0][:0])
+    requests.count_examples(*no_keys, 1, no_keys[0][:0])
 
 
 def as_argument(value):
