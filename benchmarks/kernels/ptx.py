@@ -48,7 +48,7 @@ SIGNATURES: dict[str, list[tuple[Any, ...]]] = {
     "segment_sum.short_sums_cuda": [SUM],
     "segment_sum.long_sums_cuda": [SUM],
     **{f"update_rows.update_rows_cuda[{rule}]": [UPDATE] for rule in RULE_NUMBERS},
-    "clip_gradients.clip_gradients_cuda": [
+    "update_rows.clip_gradients_cuda": [
         (FLOAT_ROWS, FLOAT_ROWS, INTS, int64, int64, FLOAT_ROWS, types.UniTuple(float32, 2), BYTES),
     ],
     **{f"catch_up.catch_up_cuda[{rule}]": [(*CATCH_UP, int64)] for rule in ("sgd", "adagrad", "adam")},
@@ -57,7 +57,7 @@ SIGNATURES: dict[str, list[tuple[Any, ...]]] = {
     "narrow_rows.widen_cuda": [(ROWS, SHORT_ROWS, ROWS, SHORT_ROWS, INTS, INT_ROWS, ROWS, FLOAT_ROWS, int64)],
     "narrow_rows.narrow_cuda": [(ROWS, INTS, INT_ROWS, uint64, types.boolean, ROWS, SHORT_ROWS, int64)],
     "init_rows.clear_unused_cuda": [(ROWS, values, int64, int64, int64, INTS, INTS) for values in (ROWS, SHORT_ROWS)],
-    "count_examples.count_examples_cuda": [(INTS, INTS, int64, INTS)],
+    "requests.count_examples_cuda": [(INTS, INTS, int64, INTS)],
     "dedup_cuda.insert_keys": [(KEYS, KEYS, INTS, INTS, INTS)],
     "dedup_cuda.find_first": [(INTS, INTS)],
     "dedup_cuda.mark_first": [(INTS, INTS, FLAGS)],

@@ -68,8 +68,7 @@ class Source:
 
         Raises ValueError if a pattern or a column does not fit the files.
         """
-        self._threads = Threads(num_threads, "read")
-        begun = begun or NOTHING_BEGUN
+        self._threads, begun = Threads(num_threads, "read"), begun or NOTHING_BEGUN
         self.sides, named = begun.sides, data
         data = with_copies(data, self.sides.newest, self.sides.folder) if self.sides.folder else data
         canonical = all(file.canonical for file in scoring.files) if scoring else begun.canonical

@@ -199,7 +199,7 @@ class Driver:
         that was added after the run had ended. None if a signal arrived."""
         data = self.agenda.num_examples, self._source.identity
         if not stopped:
-            self._score_arrivals()
+            score_arrivals(self)
         epoch = None if stopped else open_best(self) if self.best.is_tested else epoch_without_test(self)
         did_more = self.history.ran or self.committer.began
         result = None if did_more else earlier_result(self.folder.path, self.crew, self.history, *data)
@@ -220,26 +220,15 @@ class Driver:
         if self.committer.position != self.agenda.end:
             self.runner.say(self.best.why_early(self.history))
             self.runner.observers.notify(Observer.on_early_end, self.agenda.num_examples.get("test", 0))
-        self._score(partial(self.agenda.test, epoch), f"the test of epoch {epoch + 1}")
+        self.score(partial(self.agenda.test, epoch), f"the test of epoch {epoch + 1}")
 
-    def _score(self, blocks_of: Callable[[int, int], list[Block]], what: str) -> None:
+    def score(self, blocks_of: Callable[[int, int], list[Block]], what: str) -> None:
         """Score a pass with the open weights. `blocks_of`: see `StretchRunner.score`."""
         self.pauses.go_on(commits_follow=False)
         while refusal := self.runner.score(blocks_of):
             if not self.runner.must_reopen or self.committer.opened is None:
                 raise too_small(self, f"{what} was refused", refusal)
             self.crew.open([self.committer.opened])
-
-    def _score_arrivals(self) -> None:
-        """Score the spans that wait and were not scored so before, with the last weights, and commit the scores."""
-        known = {entry["span"] for entry in self.history.epochs if entry["split"] == ARRIVAL}
-        waiting = self.agenda.passes.waiting if self.agenda.passes else []
-        new = [leg for leg in waiting if self.agenda.size(leg) and self.history.spans[leg.span] not in known]
-        if new and self.history.trained and self.setup.workflow.metrics.score_arrivals:
-            self.runner.observers.notify(Observer.on_early_end, sum(map(self.agenda.size, new)))
-            for leg in new:
-                self._score(partial(self.agenda.blocks_of, leg), f"the score of span {self.history.spans[leg.span]}")
-            self.commit(DueCommit(None))
 
     def commit(self, due: DueCommit) -> bool:
         """Take a commit; the pipeline must be drained. Returns True if one before a span was given up."""
@@ -297,6 +286,19 @@ def described(driver: Driver) -> dict[str, Any]:
         _, done = begun_and_done(calendar.num_rows, epochs, driver.history.trained)
         data["train"] = with_lists(data["train"], done, driver.commits.write_list)
     return driver._description
+
+
+def score_arrivals(driver: Driver) -> None:
+    """Score the spans that wait and were not scored so before, with the last weights, and commit the scores."""
+    agenda, history = driver.agenda, driver.history
+    known = {entry["span"] for entry in history.epochs if entry["split"] == ARRIVAL}
+    waiting = agenda.passes.waiting if agenda.passes else []
+    new = [leg for leg in waiting if agenda.size(leg) and history.spans[leg.span] not in known]
+    if new and history.trained and driver.setup.workflow.metrics.score_arrivals:
+        driver.runner.observers.notify(Observer.on_early_end, sum(map(agenda.size, new)))
+        for leg in new:
+            driver.score(partial(agenda.blocks_of, leg), f"the score of span {history.spans[leg.span]}")
+        driver.commit(DueCommit(None))
 
 
 def open_best(driver: Driver) -> int:
