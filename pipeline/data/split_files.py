@@ -220,10 +220,14 @@ def _is_gone(was: SplitIdentity, begun: Begun, data: Data, tables: dict[str, Col
     """True if a file with rows of the span, also rows out of place, is gone, has another size or, in a store, another
     ETag, or is not in the newest version of its Delta table. Rows that come for the span may be rewritten ones.
     `tables`: cache of the files of tables, by folder."""
-    number = (was.spans or []).index(label)
+    number = was.spans.index(label) if label in (was.spans or ()) and was.spans else None
     for file in (*(of.model_dump() for of in was.files), *begun.final_files()):
-        has_rows = number in {span for span, _ in file["spans"] or ()}
-        if not has_rows and all(rows["span"] != label for rows in file.get("out_of_place") or ()):
+        out_of_place = [rows for rows in file.get("out_of_place") or () if rows["span"] == label]
+        if number is None:
+            has_rows = any(rows.get("trained_with") for rows in out_of_place)
+        else:
+            has_rows = bool(out_of_place) or number in {span for span, _ in file["spans"] or ()}
+        if not has_rows:
             continue
         if not _is_there(file, data, tables):
             return True

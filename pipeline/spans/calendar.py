@@ -79,15 +79,15 @@ class CalendarMaker:
         gone: Callable[[str], bool] = lambda label: False, num_final: int | None = None,
     ) -> None:  # fmt: skip
         """`labels`: names of the run's existing spans, of which the first `num_final`, by default all, are final.
-        `aside`: names of spans that were set aside, which may follow later ones. `gone`: True for a final span of which
-        a file is no longer there."""
+        `aside`: names of spans that were set aside, which may follow later ones. `gone`: True for a span of which
+        trained rows were in a file that is no longer there."""
         self._aside = aside
         self._late, self._ahead, self._gone = data.late, data.ahead, cache(gone)
         self._waits = data.close == "next" or data.label_delay is not None
         self.labels = [*labels]
         self._num_known = len(self.labels) if num_final is None else num_final
         final = self.labels[: self._num_known]
-        self._known = frozenset(final)
+        self._known, self._listed = frozenset(final), frozenset(self.labels)
         self._new = {label: number for number, label in enumerate(self.labels) if label not in self._known}
         """Number of each span to which the files may add rows."""
         zone = data.time.zone if data.time else None
@@ -102,21 +102,28 @@ class CalendarMaker:
         then as given. `latest`: see `part_of`. Raises ValueError, with file and row, if rows are out of place and a
         setting refuses them."""
         bodies = [body_of(runs, self._clock, self._gap) for _, runs in files]
+        again = [self._rewritten({run.label for run in runs}) for _, runs in files]
         opened = {
             run.label: None
-            for (_, runs), body in zip(files, bodies, strict=True)
+            for (_, runs), body, rewritten in zip(files, bodies, again, strict=True)
             for run in runs
-            if self._opens(run.label, body)
+            if run.label not in rewritten and self._opens(run.label, body)
         }
         self._add(sorted(opened) if self._clock else opened)
         if self._clock:
             later = [label for label in self._new if label > self._last]
             self.notes += gaps_between([*filter(None, [self._last]), *later], self._clock, self._gap)
-        placed = [self._placed(*files[number], bodies[number]) for number in self._order(bodies)]
+        placed = [self._placed(*files[number], bodies[number], again[number]) for number in self._order(bodies)]
         self.notes += remarks_on((one.path, rows) for one in placed for rows in one.out_of_place)
         if self._clock and not self._waits and (newest := max(self._new, default="")) > self._last:
             self.notes += part_of(newest, latest, self._clock)
         return placed
+
+    def _rewritten(self, labels: set[str]) -> set[str]:
+        """Those spans of a file's rows of which the rows may have been trained on in files that are gone: final ones,
+        and, if there are such rows, later ones of which rows were trained on ahead of their time."""
+        final = {label for label in labels & self._known if self._gone(label)}
+        return final | {label for label in labels - self._listed if final and self._gone(label)}
 
     def _opens(self, label: str, body: Sequence[str]) -> bool:
         """True if rows of a file make this a span of the run."""
@@ -148,13 +155,13 @@ class CalendarMaker:
             keys.append(key)
         return sorted(range(len(keys)), key=keys.__getitem__)
 
-    def _placed(self, path: DataFile, runs: Sequence[Run], body: Sequence[str]) -> Placed:
+    def _placed(self, path: DataFile, runs: Sequence[Run], body: Sequence[str], rewritten: Collection[str]) -> Placed:
         cuts: Cuts = []
         moved: list[bool] = []
         counts = Counter[tuple[Kind, str, str | None]]()
         for run in runs:
-            kind = self._kind_of(run.label, body)
-            span = self._span_of(path, run, kind, body) if kind else self._new[run.label]
+            kind = self._kind_of(run.label, body, rewritten)
+            span = self._span_of(path, run, kind, body, rewritten) if kind else self._new[run.label]
             is_moved = span is not None and self.labels[span] != run.label
             if cuts and (cuts[-1][0], moved[-1]) == (span, is_moved):
                 cuts[-1] = span, cuts[-1][1] + run.num_rows
@@ -169,17 +176,19 @@ class CalendarMaker:
         ]
         return Placed(path, cuts, [n for n, is_moved in enumerate(moved) if is_moved], out_of_place)
 
-    def _kind_of(self, label: str, body: Sequence[str]) -> Kind | None:
+    def _kind_of(self, label: str, body: Sequence[str], rewritten: Collection[str]) -> Kind | None:
         """How rows of a span are out of place in a file; None if they belong to their span."""
         if label == NO_SPAN:
             return "implausible"
-        if label in self._known and self._gone(label):
+        if label in rewritten:
             return "rewritten"
         if self._clock and label > body[-1]:
             return "ahead"
         return "late" if label not in self._new or self._is_before(label) else None
 
-    def _span_of(self, path: DataFile, run: Run, kind: Kind, body: Sequence[str]) -> int | None:
+    def _span_of(
+        self, path: DataFile, run: Run, kind: Kind, body: Sequence[str], rewritten: Collection[str]
+    ) -> int | None:
         """Number of the span with which rows out of place are trained on; None if they are left out."""
         setting = "drop" if kind == "rewritten" else self._late if kind == "late" else self._ahead
         if setting == "refuse":
@@ -187,9 +196,9 @@ class CalendarMaker:
         if setting == "drop":
             return None
         if kind != "late":
-            of_last = self._kind_of(body[-1], body)
+            of_last = self._kind_of(body[-1], body, rewritten)
             last = run._replace(label=body[-1])
-            return self._span_of(path, last, of_last, body) if of_last else self._new[body[-1]]
+            return self._span_of(path, last, of_last, body, rewritten) if of_last else self._new[body[-1]]
         for label in (run.label, *body):
             if label in self._new:
                 return self._new[label]

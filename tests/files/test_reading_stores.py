@@ -16,6 +16,7 @@ from support.stores.s3_server import CACHE_SECONDS, SECRET, environment, serving
 
 from pipeline.__main__ import main
 from pipeline.data.buffer import ReadBuffer
+from pipeline.data.side_files import SideFiles
 from pipeline.data.source import Source
 from pipeline.files import stores
 from pipeline.files.find import find
@@ -171,5 +172,5 @@ def test_rows_of_lost_objects_are_rewritten_ones(store, change, is_late):
     change(day)
     time.sleep(3 * CACHE_SECONDS)
     assert Source(data, 0, begun=begun).num_examples["train"] == 20, "a worker starts without the object"
-    begun = replace(begun, extend=("s3://b/days/late.parquet",), done=1)
+    begun = replace(begun, extend=("s3://b/days/late.parquet",), sides=SideFiles(done=1))
     assert Source(data, 0, begun=begun).num_examples["train"] == 20 + 20 * is_late

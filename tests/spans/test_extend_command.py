@@ -289,6 +289,20 @@ def test_a_trained_file_that_grew_is_named_and_not_read(days, capsys):
         assert capsys.readouterr().err.count("log.parquet changed after it was trained on") == night - 1
 
 
+def test_rows_trained_ahead_are_not_trained_again_when_merged(days, capsys):
+    first, second, third = [pq.read_table(day) for day in days[:3]]
+    pq.write_table(mixed := pa.concat_tables([first, third.slice(0, 3)]), days[0])
+    found, command = [], ["days.py", "--serial", "--set", "data.ahead=take", "--extend"]
+    assert main(command[:-1]) == 0
+    days[0].unlink()
+    pq.write_table(pa.concat_tables([mixed, second]), "data/merged.parquet")
+    for file in ("data/merged.parquet", days[2]):
+        assert main([*command, str(file)]) == 0
+        found.append(result_of("runs/days")["examples"])
+    assert found == [20 + 3 + 13, 20 + 3 + 13 + 31]
+    assert "23 rows are rewritten (2026-11-20: 20, 2026-11-22: 3), and left out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_row_after_midnight_waits_for_its_day(days, capsys, kept):
     tables = [pq.read_table(day) for day in write_days(Path("data"), [120, 120, 120, 4])]

@@ -97,31 +97,39 @@ def body_of(days: Sequence[int], gap: int = 1) -> list[int]:
 
 def place(
     files: Sequence[Sequence[int]], known: Sequence[str], rules: Rules, gap: int = 1, aside: Collection[str] = (),
-    gone: Collection[str] = (),
+    gone: Collection[str] = (), again: Collection[str] = (),
 ) -> tuple[list[tuple[int, list[Place]]], list[str]]:  # fmt: skip
     """Numbers of the files in the order of reading, each with the places of its rows, and the names of all spans.
-    `files`: the day of each row. `known`: final spans. `gone`: those of which a file is gone. Raises Refused, with the
-    setting that would help."""
+    `files`: the day of each row. `known`: final spans. `gone`: those of which a file is gone. `again`: spans of which
+    rows were trained on out of place, in such files. Raises Refused, with the setting that would help."""
     last = max(known, default="")
     bodies = [body_of(days, gap) for days in files]
     opened = set()
+    lost = []
     for days, body in zip(files, bodies, strict=True):
+        final = {name_of(day) for day in days if name_of(day) in known and name_of(day) in gone}
+        lost.append(
+            final | {name_of(day) for day in days if final and name_of(day) in again and name_of(day) not in known}
+        )
         for day in days:
+            if name_of(day) in lost[-1]:
+                continue
             follows = name_of(day) >= last or name_of(day) in aside or (day in body and rules.late == "take")
             if day <= body[-1] and name_of(day) not in known and follows:
                 opened.add(name_of(day))
     new = sorted(opened)
     names = [*known, *new]
 
-    def kind_of(day: int, body: list[int]) -> str:
-        name = name_of(day)
-        if name in known and name in gone:
+    def kind_of(day: int, number: int) -> str:
+        name, body = name_of(day), bodies[number]
+        if name in lost[number]:
             return "rewritten"
         if day > body[-1]:
             return "ahead"
         return "" if name in new and (name >= last or name in aside) else "late"
 
-    def span_of(day: int, kind: str, body: list[int]) -> str | None:
+    def span_of(day: int, kind: str, number: int) -> str | None:
+        body = bodies[number]
         if not kind:
             return name_of(day)
         rule = {"late": rules.late, "ahead": rules.ahead, "rewritten": "drop"}[kind]
@@ -130,7 +138,7 @@ def place(
         if rule == "drop":
             return None
         if kind == "ahead":
-            return span_of(body[-1], kind_of(body[-1], body), body)
+            return span_of(body[-1], kind_of(body[-1], number), number)
         for name in map(name_of, (day, *body)):
             if name in new:
                 return name
@@ -144,9 +152,9 @@ def place(
         keys.append(body[0] if body else keys[-1] if keys else -1)
     found = []
     for number in sorted(range(len(files)), key=keys.__getitem__):
-        kinds = [kind_of(day, bodies[number]) for day in files[number]]
+        kinds = [kind_of(day, number) for day in files[number]]
         days = zip(files[number], kinds, strict=True)
-        found.append((number, [Place(span_of(day, kind, bodies[number]), kind) for day, kind in days]))
+        found.append((number, [Place(span_of(day, kind, number), kind) for day, kind in days]))
     return found, names
 
 
@@ -190,7 +198,9 @@ class Year:
         """Exit code of a command. `bad`: true if the guard objects to a span. `as_is`, `without`: a span or ""."""
         known, files = self.known_in(folder)
         waits = {span: self.split.num_own(span) for span in self.split.spans if span not in known}
-        if wrong := [one for one in (as_is, without) if one and one not in waits and one not in self.split.held]:
+        # Only what the last command left waiting can be chosen.
+        may = {*self.split.spans, *self.split.held}.difference(self.final()[0])
+        if wrong := [one for one in (as_is, without) if one and one not in may]:
             raise Refused(f"{wrong[0]} does not wait")
         listed = self._list(folder, rules, known, files)
         split, is_first = self._chosen(listed, known, waits, as_is, without)
@@ -244,8 +254,9 @@ class Year:
                     seen.append((name, rows))
         gone = {span for file in changed for span in file.spans}
         gone |= {name_of(r.day) for f in changed for r, at in zip(f.rows, f.places, strict=True) if at.kind}
-        days = [[row.day for row in rows] for _, rows in seen]
-        placed, names = place(days, known, rules, aside=self.split.held, gone=gone)
+        taken = [(r, at) for f in changed for r, at in zip(f.rows, f.places, strict=True) if at.kind and at.span]
+        days, again = [[row.day for row in rows] for _, rows in seen], {name_of(row.day) for row, _ in taken}
+        placed, names = place(days, known, rules, aside=self.split.held, gone=gone, again=again)
         found = [*files, *(Listed(*seen[number], places) for number, places in placed)]
         return Split(found, names, unread=frozenset(unread), copies=frozenset(copies))
 
