@@ -16,7 +16,7 @@ ROOMS = {
     "warm_start": 581, "worker": 1003,
 }  # fmt: skip
 """The most lines of the Python files of each folder of the package; "(root)": of the files that are in none."""
-OTHERS = {"pipeline": 51_988, "tests": 46_653, "benchmarks": 11_236, "docs": 2_282}
+OTHERS = {"pipeline": 51_988, "tests": 46_657, "benchmarks": 11_236, "docs": 2_282}
 """The most lines of Python files, of docs of Markdown files."""
 COMMANDS, EXTRAS = 12, 8
 DEVELOPERS = {"test", "dev", "bench"}

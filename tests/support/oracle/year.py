@@ -210,10 +210,9 @@ class Year:
         if not split.unread <= before.unread:
             return 4  # Any span may have rows in a file that cannot be read; the next command leaves it out.
         same = (split.spans, split.held, split.unread) == (before.spans, before.held, before.unread)
-        same &= split.copies <= before.copies
-        if same and len(split.spans) == self.trained:
+        if same and len(split.spans) == self.trained and counted_in(split) == counted_in(before):
             self.split = before
-            return 0  # What is left out is counted once there is a span to train on.
+            return 0
         ends = [date.fromisoformat(span[:10]) for span in self.split.spans]
         due = sum(max(ends[: n + 1]) + timedelta(days=rules.delay) <= max(ends) for n in range(len(ends)))
         while self.trained < due:
@@ -289,6 +288,11 @@ class Year:
         is_first = any(why == "short" and span not in was for span, (why, _, _) in held.items())
         is_first |= not listed.copies <= self.split.copies
         return Split(files, spans, held, listed.unread, listed.copies), is_first
+
+
+def counted_in(split: Split) -> tuple[frozenset[str], set[str]]:
+    """What a commit says of a command that trains on nothing: the copies, and the files with rows out of place."""
+    return split.copies, {file.name for file in split.files if any(at.kind for at in file.places)}
 
 
 def content_of(split: Split, span: str) -> list[tuple[Rows, list[bool]]]:
