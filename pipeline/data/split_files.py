@@ -281,7 +281,8 @@ def _copies(
     listed: Mapping[DataFile, Listed], new: Collection[DataFile], begun: Begun, data: Data
 ) -> dict[DataFile, DataFile]:
     """Those of the new files with the bytes of a file before them, or of a final file, each with that file."""
-    content = {f: (of.size, of.footer, of.sample, f.partitions) for f, (of, _, _) in listed.items() if of.row_groups}
+    with_rows = {file: of for file, (of, _, _) in listed.items() if any(rows for _, rows in of.row_groups)}
+    content = {file: (of.size, of.footer, of.sample, file.partitions) for file, of in with_rows.items()}
     same: dict[object, list[DataFile]] = {content[file]: [] for file in new if file in content}
     for was in begun.final_files() if same else ():
         found = same.get((was["size"], was["footer"], was["sample"], partitions_of(was["path"])))

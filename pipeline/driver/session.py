@@ -68,7 +68,8 @@ def extended(
             f"warning: {_some(changed)} changed after it was trained on, and is not read again; give new rows under "
             "another name, or go back with --rewind SPAN"
         )
-    waiting = (begun.waiting or Waiting(())).with_choices(as_is, without)
+    listed = (begun.splits["train"].spans or [])[begun.begun :] if begun.splits else []
+    waiting = (begun.waiting or Waiting(())).with_choices(as_is, without, listed)
     left_out = (begun.splits["train"].unread or {}).keys() if begun.splits else ()
     if others := matched - known.keys() - waiting.files - {*given, *left_out}:
         say(f"data.train matches {_some(sorted(others))}, which the run does not have; --extend trains on them")

@@ -84,10 +84,11 @@ class Waiting:
     def __contains__(self, label: str) -> bool:
         return label in self.rows or label in self.held
 
-    def with_choices(self, as_is: Collection[str], without: Collection[str]) -> Waiting:
-        """The same, with what this command says of single spans. Raises ValueError if one of them does not wait."""
-        for option, labels in (("--as-is", as_is), ("--without", without)):
-            if wrong := [label for label in labels if label not in self]:
+    def with_choices(self, as_is: Collection[str], without: Collection[str], listed: Collection[str] = ()) -> Waiting:
+        """The same, with what this command says of single spans. `listed`: spans that share files with trained ones, so
+        that only the guard may have objected to them. Raises ValueError if a span does not wait."""
+        for option, labels, others in (("--as-is", as_is, listed), ("--without", without, ())):
+            if wrong := [label for label in labels if label not in self and label not in others]:
                 there = ", ".join([*self.rows, *self.held]) or "none"
                 raise ValueError(f"{option} {wrong[0]}: no such span waits; those that wait: {there}")
         return replace(self, as_is=as_is, without=without)

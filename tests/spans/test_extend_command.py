@@ -197,6 +197,19 @@ def test_a_bad_day_is_held_while_later_ones_go_on(days, capsys):
     assert result_of("alike")["fingerprint"] == result["fingerprint"]
 
 
+def test_a_bad_day_in_a_file_with_a_trained_one_may_be_accepted(days, capsys):
+    write_days(days[0].parent, [200, 200, 200, 1])
+    for file in days[:3]:
+        learnable(file)
+    flipped(days[2])
+    pq.write_table(pa.concat_tables(map(pq.read_table, days[1:3])), days[1])
+    guarded = ["days.py", "--serial", *LEARNS, "--set", "metrics.guard=0.1"]
+    nights = ["--extend", str(days[1])], ["--accept", "2026-11-22"], ["--accept", "2026-11-29"]
+    assert [main([*guarded, *more]) for more in nights] == [EXIT_CODE, 0, 2]
+    assert result_of("runs/days")["examples"] == 600
+    assert "--as-is 2026-11-29: no such span waits" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("nights", [
     ["late=take", "late=drop data.ahead=take data.gap=3h", "late=take data.ahead=drop"],
     ["close=next", "label_delay=1d metrics.score_arrivals=true", "complete=success data.label_delay=47h"],

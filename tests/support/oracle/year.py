@@ -198,9 +198,10 @@ class Year:
         """Exit code of a command. `bad`: true if the guard objects to a span. `as_is`, `without`: a span or ""."""
         known, files = self.known_in(folder)
         waits = {span: self.split.num_own(span) for span in self.split.spans if span not in known}
-        # Only what the last command left waiting can be chosen.
-        may = {*self.split.spans, *self.split.held}.difference(self.final()[0])
-        if wrong := [one for one in (as_is, without) if one and one not in may]:
+        # Only what the last command left waiting can be chosen; what shares files with trained spans, only accepted.
+        held, final = self.split.held, self.final()[0]
+        may = {*self.split.spans[self.trained :], *held}, {*self.split.spans, *held}.difference(final)
+        if wrong := [one for one, there in zip((as_is, without), may, strict=True) if one and one not in there]:
             raise Refused(f"{wrong[0]} does not wait")
         listed = self._list(folder, rules, known, files)
         split, is_first = self._chosen(listed, known, waits, as_is, without)
