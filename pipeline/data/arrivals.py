@@ -30,6 +30,8 @@ class Arrivals:
         """True if each span may have rows in one of them."""
         self.lines: list[str] = []
         """A line for each file of which this command is the first to say so."""
+        self.copies: list[str] = []
+        """The same for copies, of which nothing is lost."""
         self._data, self._begun, self._train = data, begun, begun.splits.get("train")
         self.before = (self._train.unread if self._train else None) or {}
         """Files that the last command did not take."""
@@ -73,7 +75,8 @@ class Arrivals:
         self.holds_all |= holds_all
         if self.before.get(name) != unread:
             waits = "; no span is trained on now" if holds_all else f"; span {span} waits for it" if span else ""
-            self.lines.append(f"{file} {said}{waits}")
+            lines = self.copies if unread.why == "copy" else self.lines
+            lines.append(f"{file} {said}{waits}")
 
     def num_closed(self, split: SplitIdentity) -> tuple[int | None, list[str]]:
         """See `Calendar`, and a line if that is because the last span has few rows. `split`: what this command has."""

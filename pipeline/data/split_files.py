@@ -322,7 +322,7 @@ def chosen_files(listed: ListedSplit, begun: Begun, found: SplitFiles, data: Dat
     files = {of_path[one.path][0]: one.model_copy(update={"types": of_path[one.path][1]}) for one in identity.files}
     turn = {file: number for number, file in enumerate(files)}
     groups = sorted((group for group in listed.groups if group.file in turn), key=lambda group: turn[group.file])
-    notes = [*listed.notes, *said]
+    notes = [*listed.notes, *arrivals.copies, *said]
     return replace(listed, identity=identity, groups=groups, files=files, notes=notes), [*arrivals.lines, *lines]
 
 

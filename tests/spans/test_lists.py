@@ -87,7 +87,7 @@ def test_files_in_lists_are_known(tmp_path: Path, name: str, content: str | None
     if content:
         shutil.copy(tmp_path / content, tmp_path / name)
         driver: Driver = make_driver(workflow_of(tmp_path), tmp_path / "run", extend=(str(tmp_path / name),), **SIZES)
-        assert any(what in note for note in driver.set_aside)
+        assert any(what in note for note in driver._source.notes)
         assert driver.agenda.end.span == DAYS - 2
         other = Source(driver.setup.workflow.data, 0, begun=driver._source.as_begun)
         assert not differences(as_json(driver._source.identity), as_json(other.identity))

@@ -287,7 +287,6 @@ class Year:
             turn = {span: number for number, span in enumerate(spans)}
             files.sort(key=lambda file: max(first[0], min((turn[span] for span in file.spans), default=0)))
         is_first = any(why == "short" and span not in was for span, (why, _, _) in held.items())
-        is_first |= not listed.copies <= self.split.copies
         return Split(files, spans, held, listed.unread, listed.copies), is_first
 
 
