@@ -9,14 +9,14 @@ from pipeline.__main__ import GROUPS
 
 PROJECT = Path(__file__).parent.parent
 ROOMS = {
-    "(root)": 2330, "cluster": 1948, "comm": 487, "commits": 1256, "data": 3488, "device": 368, "driver": 2300,
+    "(root)": 2330, "cluster": 1948, "comm": 487, "commits": 1256, "data": 3489, "device": 368, "driver": 2300,
     "features": 1124, "files": 1709, "init": 2886, "kernels": 5328, "machine": 689, "messages": 234, "metrics": 655,
     "models": 1889, "monitor": 2909, "optim": 1053, "own_code": 111, "preflight": 1640, "prepare": 4633,
     "serving": 4747, "settings": 1428, "spans": 920, "stages": 1100, "storage": 2478, "training": 1442, "tune": 1258,
     "warm_start": 581, "worker": 1003,
 }  # fmt: skip
 """The most lines of the Python files of each folder of the package; "(root)": of the files that are in none."""
-OTHERS = {"pipeline": 51_994, "tests": 46_670, "benchmarks": 11_236, "docs": 2_282}
+OTHERS = {"pipeline": 51_995, "tests": 46_670, "benchmarks": 11_236, "docs": 2_282}
 """The most lines of Python files, of docs of Markdown files."""
 COMMANDS, EXTRAS = 12, 8
 DEVELOPERS = {"test", "dev", "bench"}

@@ -110,7 +110,7 @@ class Manifest:
         return replace(self, state={**short, "lists": lists}, format=WITH_LISTS)
 
     def _whole(self, run_dir: Path) -> Manifest:
-        """What `shortened` shortened."""
+        """The manifest before it was `shortened`."""
         if self.format != WITH_LISTS:
             return self
         self.final_lists(run_dir)

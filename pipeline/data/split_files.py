@@ -220,7 +220,8 @@ def _is_gone(was: SplitIdentity, begun: Begun, data: Data, tables: dict[str, Col
     """True if a file with rows of the span, also rows out of place, is gone, has another size or, in a store, another
     ETag, or is not in the newest version of its Delta table. Rows that come for the span may be rewritten ones.
     `tables`: cache of the files of tables, by folder."""
-    number = was.spans.index(label) if label in (was.spans or ()) and was.spans else None
+    spans = was.spans or []
+    number = spans.index(label) if label in spans else None
     for file in (*(of.model_dump() for of in was.files), *begun.final_files()):
         out_of_place = [rows for rows in file.get("out_of_place") or () if rows["span"] == label]
         if number is None:
@@ -280,7 +281,7 @@ def _is_same(path: DataFile, was: FileIdentity, data: Data, check: SchemaCheck) 
 def _copies(
     listed: Mapping[DataFile, Listed], new: Collection[DataFile], begun: Begun, data: Data
 ) -> dict[DataFile, DataFile]:
-    """Those of the new files with the bytes of a file before them, or of a final file, each with that file."""
+    """Copies among the new files, each with the file whose bytes it has: one before it, or a final one."""
     with_rows = {file: of for file, (of, _, _) in listed.items() if any(rows for _, rows in of.row_groups)}
     content = {file: (of.size, of.footer, of.sample, file.partitions) for file, of in with_rows.items()}
     same: dict[object, list[DataFile]] = {content[file]: [] for file in new if file in content}

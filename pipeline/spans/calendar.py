@@ -120,8 +120,8 @@ class CalendarMaker:
         return placed
 
     def _rewritten(self, labels: set[str]) -> set[str]:
-        """Those spans of a file's rows of which the rows may have been trained on in files that are gone: final ones,
-        and, if there are such rows, later ones of which rows were trained on ahead of their time."""
+        """Spans, among those of a file's rows, whose rows may have been trained on in files that are gone: final spans
+        and, if the file has rows of one, later spans of which rows were trained on ahead of their time."""
         final = {label for label in labels & self._known if self._gone(label)}
         return final | {label for label in labels - self._listed if final and self._gone(label)}
 

@@ -291,7 +291,7 @@ class Year:
 
 
 def counted_in(split: Split) -> tuple[frozenset[str], set[str]]:
-    """What a commit says of a command that trains on nothing: the copies, and the files with rows out of place."""
+    """Copies, and names of the files with rows out of place: a command that trains on nothing commits these, too."""
     return split.copies, {file.name for file in split.files if any(at.kind for at in file.places)}
 
 
